@@ -1,0 +1,1 @@
+//! The actors: the only user of ractor.

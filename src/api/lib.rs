@@ -1,0 +1,1 @@
+//! The wire types of etcd-operator.cozystack.io/v1alpha2.

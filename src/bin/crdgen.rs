@@ -1,0 +1,2 @@
+//! Writes the CRDs.
+fn main() {}

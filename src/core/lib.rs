@@ -1,0 +1,1 @@
+//! What the operator decides: pure functions, no I/O.

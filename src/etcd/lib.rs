@@ -1,0 +1,1 @@
+//! The etcd adapter: the only user of etcd-client.

@@ -1,0 +1,1 @@
+//! The Kubernetes adapter: object builders, reads, writes, events, Lease.
