@@ -40,11 +40,14 @@ impl FromStr for EtcdVersion {
     type Err = BadVersion;
     fn from_str(text: &str) -> Result<Self, BadVersion> {
         let number = |part: Option<&str>| {
-            part.filter(|p| !p.is_empty() && p.bytes().all(|b| b.is_ascii_digit())).and_then(|p| p.parse().ok())
+            part.filter(|p| !p.is_empty() && p.bytes().all(|b| b.is_ascii_digit()))
+                .and_then(|p| p.parse().ok())
         };
         let mut parts = text.split('.');
         let version = match (number(parts.next()), number(parts.next()), number(parts.next())) {
-            (Some(major), Some(minor), Some(patch)) if parts.next().is_none() => Some(Self { major, minor, patch }),
+            (Some(major), Some(minor), Some(patch)) if parts.next().is_none() => {
+                Some(Self { major, minor, patch })
+            }
             _ => None,
         };
         version.ok_or_else(|| BadVersion { text: text.to_owned() })
