@@ -1,8 +1,21 @@
 //! What the operator decides. Pure, total, deterministic functions over plain values: the view
 //! comes in, with the time, and one decision goes out. Nothing here does I/O, awaits, logs or
 //! reads a clock.
+//!
+//! Reading order: [`view`] (what is looked at), [`cluster`] (the set of members), [`member`] (one
+//! member's next step), [`membership`] (whether a change of etcd's membership is safe now),
+//! [`departure`] (who may leave), [`report`] (what the status says).
 
+pub mod budget;
+pub mod cluster;
+pub mod departure;
 pub mod etcd;
 pub mod ids;
+pub mod member;
+pub mod membership;
+pub mod progress;
+pub mod reason;
+pub mod report;
 pub mod time;
 pub mod version;
+pub mod view;

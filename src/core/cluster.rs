@@ -1,0 +1,277 @@
+//! Decides what a cluster needs next: its Services, and the *set* of its members. Does no I/O,
+//! never touches a Pod, never changes etcd's membership. What the status says is in [`crate::report`].
+
+use std::time::Duration;
+
+use crate::{
+    departure::Departure,
+    ids::{MemberName, Uid},
+    reason::Reason,
+    view::{ClusterSituation, MemberFacts, ServiceKind, ServiceState},
+};
+
+/// What a cluster does next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ClusterDecision {
+    /// This one effect.
+    Act(ClusterAction),
+    /// Nothing now, because of this.
+    Wait(Reason),
+    /// Nothing until a person acts: every effect on this cluster is off, its members' too.
+    HandsOff {
+        /// What stops us.
+        reason: Reason,
+        /// The facts, for the condition.
+        facts: String,
+    },
+    /// As the spec says.
+    Settled,
+}
+
+/// One effect of a cluster supervisor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ClusterAction {
+    /// Create a Service.
+    CreateService(ServiceKind),
+    /// Put an edited Service right.
+    RepairService(ServiceKind),
+    /// Create an EtcdMember under a new name, after a live LIST has shown that the same decision
+    /// still stands.
+    CreateMember {
+        /// It forms the cluster.
+        seed: bool,
+    },
+    /// Delete an EtcdMember, which starts its way out.
+    DeleteMember {
+        /// Its name.
+        name: MemberName,
+        /// Its UID.
+        uid: Uid,
+        /// Why.
+        why: Reason,
+    },
+    /// Read the EtcdMembers from the API server itself: the store does not account for something.
+    ConfirmMembers,
+}
+
+/// How often a settled cluster is looked at again without being told to.
+pub const STEADY_LOOK: Duration = Duration::from_secs(30);
+
+fn act(action: ClusterAction) -> ClusterDecision {
+    ClusterDecision::Act(action)
+}
+
+/// What the cluster does next.
+pub fn decide(s: &ClusterSituation) -> ClusterDecision {
+    if s.cluster.deleting {
+        return ClusterDecision::Wait(Reason::ClusterGone);
+    }
+    if let Some(stop) = hands_off(s) {
+        return stop;
+    }
+    if let Some(decision) = services(s) {
+        return decision;
+    }
+    let Some(wanted) = s.wanted() else { return ClusterDecision::Wait(Reason::InProgress) };
+    if s.cluster.recorded.cluster_id.is_none() { bootstrap(s) } else { keep(s, wanted) }
+}
+
+/// What only a person can judge. The order is that of the harm done by going on.
+pub fn hands_off(s: &ClusterSituation) -> Option<ClusterDecision> {
+    let stop = |reason, facts: String| Some(ClusterDecision::HandsOff { reason, facts });
+    if s.cluster.paused {
+        return stop(Reason::Paused, "paused by annotation; remove it to go on".into());
+    }
+    if !s.cluster.refused.is_empty() {
+        let all = s.cluster.refused.iter().map(|r| format!("{}: {}", r.field, r.why)).collect::<Vec<_>>();
+        let not_yet = s.cluster.refused.iter().all(|r| r.not_yet);
+        return stop(
+            if not_yet { Reason::FieldNotSupportedYet } else { Reason::InvalidSpec },
+            all.join("; "),
+        );
+    }
+    let recorded = s.cluster.recorded.cluster_id?;
+    if let Some(list) = s.list.list()
+        && list.cluster_id != recorded
+    {
+        return stop(
+            Reason::ForeignClusterID,
+            format!("its voters report cluster ID {}, recorded is {recorded}", list.cluster_id),
+        );
+    }
+    for m in &s.members {
+        let Some(status) = m.look.status() else { continue };
+        if status.cluster_id != recorded {
+            return stop(
+                Reason::ForeignClusterID,
+                format!(
+                    "member {} reports cluster ID {}, recorded is {recorded}",
+                    m.member.name, status.cluster_id
+                ),
+            );
+        }
+        if let Some(id) = m.member.recorded.member_id
+            && id != status.member_id
+        {
+            return stop(
+                Reason::MemberIdMismatch,
+                format!("member {} reports member ID {}, recorded is {id}", m.member.name, status.member_id),
+            );
+        }
+    }
+    if let Some(stranger) = stranger(s)
+        && confirmed(s)
+    {
+        return stop(Reason::UnexplainedMember, stranger);
+    }
+    None
+}
+
+/// A member of etcd's list that no EtcdMember accounts for.
+fn stranger(s: &ClusterSituation) -> Option<String> {
+    let list = s.list.list()?;
+    let unknown = list.members.iter().find(|l| !s.members.iter().any(|m| l.is_at(&m.member.peer_url)))?;
+    let urls: Vec<&str> = unknown.peer_urls.iter().map(|u| u.as_str()).collect();
+    Some(format!(
+        "etcd lists {} {} (name {:?}) at {}, which no EtcdMember accounts for; remove it with etcdctl member remove if nobody needs it",
+        if unknown.is_learner { "learner" } else { "voter" },
+        unknown.id,
+        unknown.name,
+        urls.join(" "),
+    ))
+}
+
+/// Whether the EtcdMembers were read live after the list that they are compared with.
+fn confirmed(s: &ClusterSituation) -> bool {
+    match (&s.list, s.members_confirmed) {
+        (crate::view::ListFact::Known { at, .. }, Some(read)) => read >= *at,
+        _ => false,
+    }
+}
+
+fn services(s: &ClusterSituation) -> Option<ClusterDecision> {
+    for kind in [ServiceKind::Headless, ServiceKind::Client] {
+        match s.services.get(&kind).copied().unwrap_or(ServiceState::Unknown) {
+            ServiceState::Unknown => return Some(ClusterDecision::Wait(Reason::NotKnownYet)),
+            ServiceState::Absent => return Some(act(ClusterAction::CreateService(kind))),
+            ServiceState::Drifted => return Some(act(ClusterAction::RepairService(kind))),
+            // A foreign headless Service would give our members no names or wrong ones. A foreign client
+            // Service harms nobody who is running; it is reported, and the members go on.
+            ServiceState::Foreign if kind == ServiceKind::Headless && s.members.is_empty() => {
+                return Some(ClusterDecision::Wait(Reason::ForeignObject));
+            }
+            ServiceState::Foreign | ServiceState::Right => {}
+        }
+    }
+    None
+}
+
+fn bootstrap(s: &ClusterSituation) -> ClusterDecision {
+    if s.members.is_empty() {
+        return act(ClusterAction::CreateMember { seed: true });
+    }
+    // A seed whose deletion was asked for leaves first: two seeds could form two clusters.
+    ClusterDecision::Wait(Reason::WaitingForSeed)
+}
+
+fn keep(s: &ClusterSituation, wanted: usize) -> ClusterDecision {
+    if s.members.is_empty() {
+        // The volumes are gone with them. Forming a new cluster under this name would hide that.
+        return ClusterDecision::Wait(Reason::AllMembersLost);
+    }
+    if stranger(s).is_some() && !confirmed(s) {
+        return act(ClusterAction::ConfirmMembers);
+    }
+    let staying: Vec<&MemberFacts> = s.members.iter().filter(|m| m.member.stays()).collect();
+    if let Some(decision) = repair(s, &staying) {
+        return decision;
+    }
+    let leaving = s.members.iter().any(|m| !m.member.stays() && s.is_listed(m));
+    if staying.len() > wanted {
+        return if leaving { ClusterDecision::Wait(Reason::MemberLeaving) } else { shrink(s, &staying) };
+    }
+    let voters = s.members.iter().filter(|m| s.is_voter(m)).count();
+    let joining = staying.iter().any(|m| !s.is_voter(m));
+    if joining {
+        return ClusterDecision::Wait(Reason::MemberJoining);
+    }
+    if staying.len() < wanted {
+        // A replacement for a healthy member comes before it goes, one at a time, so there may be
+        // one voter more than wanted but not two; a dead one goes first, etcd insists on it.
+        if voters > wanted {
+            return ClusterDecision::Wait(Reason::MemberLeaving);
+        }
+        if s.list.list().is_none() {
+            return ClusterDecision::Wait(Reason::NotKnownYet);
+        }
+        if s.serving() < voters {
+            return ClusterDecision::Wait(Reason::MembersUnhealthy);
+        }
+        return act(ClusterAction::CreateMember { seed: false });
+    }
+    if leaving {
+        return ClusterDecision::Wait(Reason::MemberLeaving);
+    }
+    if s.serving() < wanted {
+        ClusterDecision::Wait(Reason::MembersUnhealthy)
+    } else {
+        ClusterDecision::Settled
+    }
+}
+
+/// A member that can never become or stay a voter makes room. One at a time, and only while a
+/// quorum of the others serves.
+fn repair(s: &ClusterSituation, staying: &[&MemberFacts]) -> Option<ClusterDecision> {
+    let list = s.list.list()?;
+    if s.members.iter().any(|m| !m.member.stays()) || s.serving() < crate::etcd::quorum(list.voters().count())
+    {
+        return None;
+    }
+    let lost = staying.iter().find_map(|m| {
+        let unlisted = list.at(&m.member.peer_url).is_none();
+        if unlisted && !m.member.initial_cluster.is_empty() {
+            Some((m, Reason::RemovedFromEtcd))
+        } else if m.stalled {
+            Some((m, Reason::LearnerStalled))
+        } else {
+            None
+        }
+    })?;
+    Some(delete(lost.0, lost.1))
+}
+
+fn delete(m: &MemberFacts, why: Reason) -> ClusterDecision {
+    act(ClusterAction::DeleteMember { name: m.member.name.clone(), uid: m.member.uid.clone(), why })
+}
+
+/// Who goes first: who never joined, then who is dead, then who is no leader, the youngest first.
+fn shrink(s: &ClusterSituation, staying: &[&MemberFacts]) -> ClusterDecision {
+    let leader = s
+        .members
+        .iter()
+        .filter_map(|m| m.look.status())
+        .max_by_key(|status| status.term)
+        .and_then(|status| status.leader);
+    let victim = staying.iter().min_by_key(|m| {
+        let is_leader = leader.is_some() && m.look.status().map(|st| st.member_id) == leader;
+        (s.is_voter(m), !m.is_dead(), is_leader, std::cmp::Reverse(m.member.created), m.member.name.clone())
+    });
+    match victim {
+        // Taking a healthy voter while another is down would lower what the cluster can bear.
+        Some(victim) if s.is_voter(victim) && !victim.is_dead() && !all_others_serve(s, victim) => {
+            ClusterDecision::Wait(Reason::MembersUnhealthy)
+        }
+        Some(victim) => delete(victim, Reason::ScalingDown),
+        None => ClusterDecision::Settled,
+    }
+}
+
+fn all_others_serve(s: &ClusterSituation, victim: &MemberFacts) -> bool {
+    s.members.iter().filter(|m| s.is_voter(m) && m.member.name != victim.member.name).all(|m| m.look.serves())
+}
+
+/// Whether the member may leave: see [`crate::departure`]. Here so that callers find the set's
+/// decisions in one place.
+pub fn may_leave(s: &ClusterSituation, name: &MemberName) -> Departure {
+    crate::departure::departure(s, name)
+}

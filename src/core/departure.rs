@@ -1,0 +1,92 @@
+//! Decides whether a member whose deletion was asked for may leave now. Does no I/O.
+//!
+//! Deleting one EtcdMember means "replace it"; a shrink deletes EtcdMembers too. Both end here: a
+//! healthy voter leaves only when the voters that remain are as many as wanted, a dead one leaves
+//! first, and only one leaves at a time.
+
+use crate::{
+    ids::MemberName,
+    reason::Reason,
+    view::{ClusterSituation, MemberFacts, Presence},
+};
+
+/// Whether a member may leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Departure {
+    /// Not now: it keeps its Pod and lives on.
+    Hold(Reason),
+    /// It may ask the guard to remove it. The guard still judges whether that is safe.
+    Go,
+}
+
+impl ClusterSituation {
+    /// Whether etcd counts this member as a voter: by the last list if there is one, else by record.
+    pub fn is_voter(&self, facts: &MemberFacts) -> bool {
+        match self.list.list() {
+            Some(list) => list.at(&facts.member.peer_url).is_some_and(|m| !m.is_learner),
+            None => facts.member.recorded.is_voter,
+        }
+    }
+
+    /// Whether etcd lists this member at all, as far as we know.
+    pub fn is_listed(&self, facts: &MemberFacts) -> bool {
+        match self.list.list() {
+            Some(list) => list.at(&facts.member.peer_url).is_some(),
+            None => facts.member.recorded.member_id.is_some() || !facts.member.initial_cluster.is_empty(),
+        }
+    }
+
+    /// The voters that serve linearizable reads now.
+    pub fn serving(&self) -> usize {
+        self.members.iter().filter(|m| self.is_voter(m) && m.look.serves()).count()
+    }
+
+    /// The number of voters that is being worked towards.
+    pub fn wanted(&self) -> Option<usize> {
+        self.cluster.recorded.target.as_ref().map(|t| t.replicas)
+    }
+}
+
+impl MemberFacts {
+    /// Known not to run: it was asked and did not answer, or it has no Pod that could answer.
+    /// A member that nobody has looked at is not dead.
+    pub fn is_dead(&self) -> bool {
+        match &self.pod {
+            Presence::Unknown => false,
+            Presence::Absent => true,
+            Presence::Present(pod) => pod.ended || pod.ip.is_none() || self.look.is_silent(),
+        }
+    }
+}
+
+/// Whether the member `name` may leave now.
+pub fn departure(situation: &ClusterSituation, name: &MemberName) -> Departure {
+    let Some(facts) = situation.members.iter().find(|m| &m.member.name == name) else {
+        return Departure::Hold(Reason::NotKnownYet);
+    };
+    if facts.member.stays() {
+        return Departure::Hold(Reason::NotKnownYet);
+    }
+    if situation.cluster.recorded.cluster_id.is_none() || !situation.is_listed(facts) {
+        return Departure::Go;
+    }
+    let rank =
+        |m: &MemberFacts| (situation.is_voter(m), !m.is_dead(), m.member.deleting, m.member.name.clone());
+    let first = situation
+        .members
+        .iter()
+        .filter(|m| !m.member.stays() && situation.is_listed(m))
+        .min_by_key(|m| rank(m));
+    if first.is_some_and(|f| f.member.name != *name) {
+        return Departure::Hold(Reason::AnotherMemberFirst);
+    }
+    if !situation.is_voter(facts) || facts.is_dead() {
+        return Departure::Go;
+    }
+    let Some(wanted) = situation.wanted() else { return Departure::Hold(Reason::NotKnownYet) };
+    match (situation.list.list(), facts.look.serves()) {
+        (None, _) | (_, false) => Departure::Hold(Reason::NotKnownYet),
+        (Some(_), true) if situation.serving() > wanted => Departure::Go,
+        (Some(_), true) => Departure::Hold(Reason::ReplacementFirst),
+    }
+}

@@ -1,0 +1,315 @@
+//! Decides what one member needs next: its volume, its Pod, its place in etcd, its label, its way
+//! out. Does no I/O. One decision for each look; then the view is taken again.
+
+use std::time::Duration;
+
+use crate::{
+    departure::Departure,
+    etcd::Look,
+    ids::{MemberId, Uid},
+    membership::Change,
+    reason::Reason,
+    view::{
+        JoinInstruction, ListFact, MemberRecord, MemberSituation, MemberView, Owner, PodTrouble, PodView,
+        Presence, PvcView,
+    },
+};
+
+/// What a member does next.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum MemberDecision {
+    /// This one effect.
+    Act(MemberAction),
+    /// Nothing now, because of this. Look again after `again` even if nothing wakes us.
+    Wait {
+        /// What is waited for.
+        reason: Reason,
+        /// When to look again.
+        again: Duration,
+    },
+    /// It is a voter that serves, with everything as it should be.
+    Settled,
+}
+
+/// One effect of a member actor.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum MemberAction {
+    /// Create its PVC. The API server refuses if the name is taken; that is then the next view.
+    CreatePvc,
+    /// Ask the guard. The answer comes as a message, and with it a new list.
+    Ask(Change),
+    /// Write `spec.initialCluster`: etcd has accepted the member, and this is what it starts with.
+    RecordJoin {
+        /// The value.
+        initial_cluster: String,
+    },
+    /// Create its Pod, after a live GET of the PVC has shown the recorded UID.
+    CreatePod {
+        /// How etcd is told to start.
+        instruction: JoinInstruction,
+        /// The PVC that it must mount.
+        pvc_uid: Uid,
+    },
+    /// Put the Pod's join instruction, role label or other labels right.
+    PatchPod {
+        /// The Pod that is meant.
+        pod_uid: Uid,
+        /// The instruction that it shall carry.
+        instruction: JoinInstruction,
+        /// Whether it shall carry `role=voter`.
+        voter_label: bool,
+    },
+    /// Write its status record.
+    Record(MemberRecord),
+    /// Delete its Pod.
+    DeletePod {
+        /// The Pod that is meant.
+        pod_uid: Uid,
+        /// Why.
+        why: Reason,
+    },
+    /// Delete its PVC. Only ever on the way out, after etcd has let go of the member.
+    DeletePvc {
+        /// The PVC that is meant.
+        pvc_uid: Uid,
+    },
+    /// Read from the API server itself whether the cluster ID is recorded, before anything is
+    /// thrown away on the ground that it is not.
+    ConfirmOwner,
+    /// Take the finalizer off.
+    Release,
+}
+
+/// How soon to look again while something is about to happen that nothing tells us about.
+const SOON: Duration = Duration::from_millis(300);
+/// How soon to look again while waiting for what a watch will tell; the look is for lost messages.
+const PATIENT: Duration = Duration::from_secs(15);
+
+fn wait(reason: Reason) -> MemberDecision {
+    MemberDecision::Wait { reason, again: PATIENT }
+}
+
+fn wait_soon(reason: Reason) -> MemberDecision {
+    MemberDecision::Wait { reason, again: SOON }
+}
+
+/// How etcd must be told to start this member now; none if it may not start.
+///
+/// `new` is only ever for the seed, and only until the cluster ID is recorded. From the moment the
+/// member has answered once it is told `existing` with itself alone, which etcd ignores over data
+/// and which is fatal without: an emptied volume can then neither form a second cluster nor come
+/// back under an ID whose log it has lost.
+pub fn instruction(member: &MemberView, cluster_formed: bool) -> Option<JoinInstruction> {
+    let alone = || format!("{}={}", member.name, member.peer_url);
+    if member.recorded.member_id.is_some() {
+        return Some(JoinInstruction::Existing { initial_cluster: alone() });
+    }
+    match (member.seed, cluster_formed) {
+        (true, false) => Some(JoinInstruction::New { initial_cluster: alone() }),
+        (true, true) => Some(JoinInstruction::Existing { initial_cluster: alone() }),
+        (false, _) if member.initial_cluster.is_empty() => None,
+        (false, _) => Some(JoinInstruction::Existing { initial_cluster: member.initial_cluster.clone() }),
+    }
+}
+
+/// What the member does next.
+pub fn decide(s: &MemberSituation) -> MemberDecision {
+    let leaving = !s.facts.member.stays();
+    match &s.owner {
+        Owner::Unknown => wait(Reason::NotKnownYet),
+        Owner::Gone if leaving && s.facts.member.finalizer => MemberDecision::Act(MemberAction::Release),
+        Owner::Gone => wait(Reason::ClusterGone),
+        Owner::Present { hands_off: true, .. } => {
+            record(s, None).map_or_else(|| wait(Reason::Paused), MemberDecision::Act)
+        }
+        Owner::Present { .. } if leaving && !s.facts.member.finalizer => wait(Reason::MemberLeaving),
+        Owner::Present { .. } if leaving && s.departure == Departure::Go => leave(s),
+        Owner::Present { cluster_id, .. } => live(s, cluster_id.is_some()),
+    }
+}
+
+/// Out of etcd first, then the Pod, then the volume, then the finalizer: in this order, so that a
+/// volume is never released while etcd still counts on it.
+fn leave(s: &MemberSituation) -> MemberDecision {
+    let member = &s.facts.member;
+    if let Owner::Present { cluster_id: None, confirmed: false, .. } = s.owner {
+        return MemberDecision::Act(MemberAction::ConfirmOwner);
+    }
+    let formed = matches!(s.owner, Owner::Present { cluster_id: Some(_), .. });
+    if formed && !s.removed {
+        return MemberDecision::Act(MemberAction::Ask(Change::Remove {
+            peer_url: member.peer_url.clone(),
+            id: member.recorded.member_id,
+        }));
+    }
+    match (&s.facts.pod, &s.facts.pvc) {
+        (Presence::Unknown, _) | (_, Presence::Unknown) => wait(Reason::NotKnownYet),
+        (Presence::Present(pod), _) if pod.ours && pod.deleting => wait(Reason::PodTerminating),
+        (Presence::Present(pod), _) if pod.ours => MemberDecision::Act(MemberAction::DeletePod {
+            pod_uid: pod.uid.clone(),
+            why: Reason::MemberLeaving,
+        }),
+        (_, Presence::Present(pvc)) if pvc.ours && !pvc.deleting => {
+            MemberDecision::Act(MemberAction::DeletePvc { pvc_uid: pvc.uid.clone() })
+        }
+        _ => MemberDecision::Act(MemberAction::Release),
+    }
+}
+
+fn live(s: &MemberSituation, formed: bool) -> MemberDecision {
+    let member = &s.facts.member;
+    // What etcd says about this member is worth recording even while its volume or Pod is in trouble.
+    if let Some(action) = record(s, s.facts.pod.present()) {
+        return MemberDecision::Act(action);
+    }
+    let pvc = match volume(s) {
+        Ok(pvc) => pvc,
+        Err(decision) => return decision,
+    };
+    if let Some(decision) = join(s) {
+        return decision;
+    }
+    let Some(instruction) = instruction(member, formed) else { return wait(Reason::NotKnownYet) };
+    match &s.facts.pod {
+        Presence::Unknown => wait(Reason::NotKnownYet),
+        Presence::Absent if member.dormant => wait(Reason::Paused),
+        Presence::Absent => {
+            MemberDecision::Act(MemberAction::CreatePod { instruction, pvc_uid: pvc.uid.clone() })
+        }
+        Presence::Present(pod) if !pod.ours => wait(Reason::ForeignObject),
+        Presence::Present(pod) if pod.deleting => wait(Reason::PodTerminating),
+        Presence::Present(pod) if pod.ended => {
+            MemberDecision::Act(MemberAction::DeletePod { pod_uid: pod.uid.clone(), why: Reason::PodEnded })
+        }
+        Presence::Present(pod) => run(s, pod, instruction, formed),
+    }
+}
+
+/// The volume that the member may start on: the recorded one and no other, recorded before use.
+fn volume(s: &MemberSituation) -> Result<&PvcView, MemberDecision> {
+    let recorded = &s.facts.member.recorded;
+    match (&s.facts.pvc, &recorded.pvc_uid) {
+        (Presence::Unknown, _) => Err(wait(Reason::NotKnownYet)),
+        (Presence::Present(pvc), _) if !pvc.ours => Err(wait(Reason::ForeignObject)),
+        (Presence::Present(pvc), Some(uid)) if pvc.uid != *uid => Err(wait(Reason::VolumeReplaced)),
+        (Presence::Present(pvc), _) if pvc.deleting => Err(wait(Reason::VolumeMissing)),
+        (Presence::Present(pvc), Some(_)) => Ok(pvc),
+        (Presence::Present(pvc), None) => Err(MemberDecision::Act(MemberAction::Record(MemberRecord {
+            pvc_uid: Some(pvc.uid.clone()),
+            ..recorded.clone()
+        }))),
+        // A member that has ever had data never gets an empty volume under the same identity.
+        (Presence::Absent, Some(_)) => Err(wait(Reason::VolumeMissing)),
+        (Presence::Absent, None) if recorded.member_id.is_some() => Err(wait(Reason::VolumeMissing)),
+        (Presence::Absent, None) => Err(MemberDecision::Act(MemberAction::CreatePvc)),
+    }
+}
+
+/// A joiner's place in etcd's list, and the list that it will start with.
+fn join(s: &MemberSituation) -> Option<MemberDecision> {
+    let member = &s.facts.member;
+    if member.seed || member.recorded.member_id.is_some() {
+        return None;
+    }
+    let listed = s.list.at(&member.peer_url);
+    match (&s.list, listed) {
+        (ListFact::Known { list, .. }, Some(_)) => {
+            let wanted = list.initial_cluster(&member.name, &member.peer_url);
+            if member.initial_cluster == wanted {
+                return None;
+            }
+            // Membership moved before its first boot: the old list would end its process at each start.
+            Some(MemberDecision::Act(MemberAction::RecordJoin { initial_cluster: wanted }))
+        }
+        // Deleted before it joined: there is nothing to add.
+        _ if !member.stays() => Some(wait(Reason::MemberLeaving)),
+        _ if member.initial_cluster.is_empty() => {
+            Some(MemberDecision::Act(MemberAction::Ask(Change::Add { peer_url: member.peer_url.clone() })))
+        }
+        (ListFact::Known { .. }, None) => Some(wait(Reason::RemovedFromEtcd)),
+        (ListFact::Unknown { .. }, _) => Some(wait_soon(Reason::NotKnownYet)),
+    }
+}
+
+fn run(s: &MemberSituation, pod: &PodView, instruction: JoinInstruction, formed: bool) -> MemberDecision {
+    let voter_label = voter_label(s, pod, formed);
+    if pod.instruction.as_ref() != Some(&instruction) || pod.voter_label != voter_label || !pod.labels_right {
+        return MemberDecision::Act(MemberAction::PatchPod {
+            pod_uid: pod.uid.clone(),
+            instruction,
+            voter_label,
+        });
+    }
+    if pod.ip.is_none() {
+        // The watch tells when that changes.
+        return wait(pod.trouble.as_ref().map_or(Reason::MemberNotStarted, PodTrouble::reason));
+    }
+    if !formed {
+        return wait_soon(Reason::WaitingForSeed);
+    }
+    match &s.facts.look {
+        Look::Answered { status, .. } if status.is_learner && s.facts.member.stays() => {
+            MemberDecision::Act(MemberAction::Ask(Change::Promote {
+                peer_url: s.facts.member.peer_url.clone(),
+            }))
+        }
+        look if look.serves() => MemberDecision::Settled,
+        Look::Answered { .. } => wait_soon(Reason::AwaitingQuorum),
+        // Before its first answer nothing tells us that it listens, short of the start-up probe's second.
+        Look::Silent { .. } | Look::Unknown { .. } if s.facts.member.recorded.member_id.is_none() => {
+            wait_soon(Reason::MemberNotStarted)
+        }
+        Look::Silent { .. } | Look::Unknown { .. } => {
+            MemberDecision::Wait { reason: Reason::MembersUnhealthy, again: Duration::from_secs(2) }
+        }
+    }
+}
+
+/// `role=voter` follows what the member itself says of its role, once the cluster ID is recorded:
+/// before that nobody's write may be acknowledged, since we could not recognise the cluster again.
+/// While it does not answer the label stays as it is.
+fn voter_label(s: &MemberSituation, pod: &PodView, formed: bool) -> bool {
+    match &s.facts.look {
+        Look::Answered { status, .. } => {
+            formed && !status.is_learner && s.facts.member.recorded.member_id == Some(status.member_id)
+        }
+        Look::Silent { .. } | Look::Unknown { .. } => formed && pod.voter_label,
+    }
+}
+
+/// What the last look adds to the member's status record.
+fn record(s: &MemberSituation, pod: Option<&PodView>) -> Option<MemberAction> {
+    let old = &s.facts.member.recorded;
+    let Owner::Present { cluster_id, .. } = s.owner else { return None };
+    let mut new = old.clone();
+    if let Some(pod) = pod.filter(|p| p.ours) {
+        new.pod_uid = Some(pod.uid.clone());
+    }
+    match &s.facts.look {
+        // An answer from another cluster or another member is no news about this one.
+        Look::Answered { status, .. }
+            if Some(status.cluster_id) == cluster_id && is_me(old.member_id, status.member_id, s) =>
+        {
+            new.member_id = Some(status.member_id);
+            new.is_voter = !status.is_learner;
+            new.ready = s.facts.look.serves();
+        }
+        Look::Answered { .. } | Look::Silent { .. } => new.ready = false,
+        Look::Unknown { .. } => {}
+    }
+    if new == *old {
+        return None;
+    }
+    // The Pod's UID alone is not worth a write: it comes along with the next one.
+    let only_pod = MemberRecord { pod_uid: old.pod_uid.clone(), ..new.clone() } == *old;
+    if only_pod && !new.ready { None } else { Some(MemberAction::Record(new)) }
+}
+
+/// A first answer counts only if etcd's list has that ID at this member's peer URL, or, for the
+/// seed, as the cluster's first member; afterwards the ID never changes.
+fn is_me(recorded: Option<MemberId>, answered: MemberId, s: &MemberSituation) -> bool {
+    match recorded {
+        Some(id) => id == answered,
+        None => s.list.at(&s.facts.member.peer_url).map_or(s.facts.member.seed, |m| m.id == answered),
+    }
+}

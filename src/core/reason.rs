@@ -1,0 +1,135 @@
+//! Owns the reasons for waiting, refusing and reporting that decisions give. Decides nothing.
+//!
+//! Each has the same name in a status, an event, a log line and a metric; the adapter maps them one
+//! to one to the API's enum and a test there proves that none is missing.
+
+use std::fmt;
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Why something is as it is.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Reason { $($(#[$doc])* $name,)* }
+
+        impl Reason {
+            /// All of them.
+            pub const ALL: &'static [Reason] = &[$(Reason::$name,)*];
+
+            /// The name, as people and machines read it.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Reason::$name => stringify!($name),)* }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// Every wanted voter serves.
+    QuorumHealthy,
+    /// A quorum serves, but not every wanted voter.
+    QuorumAvailable,
+    /// Voters answer, but none is connected to a quorum.
+    QuorumLost,
+    /// No member answers.
+    ClusterUnreachable,
+    /// The seed has not formed the cluster yet.
+    WaitingForSeed,
+    /// The seed did not form the cluster before the deadline.
+    BootstrapFailed,
+    /// The target was not reached before the deadline. The efforts go on.
+    DeadlineExceeded,
+    /// The first sight of this spec.
+    InitialSnapshot,
+    /// The spec changed and is being worked towards.
+    SpecChanged,
+    /// Everything is as the spec says.
+    Reconciled,
+    /// A person paused the operator for this cluster.
+    Paused,
+    /// Some voter does not serve.
+    MembersUnhealthy,
+    /// The spec uses what this build does not do yet.
+    FieldNotSupportedYet,
+    /// The spec asks for what can never work.
+    InvalidSpec,
+    /// An object that bears our name belongs to somebody else.
+    ForeignObject,
+    /// A member answers with the ID of another cluster.
+    ForeignClusterID,
+    /// etcd lists a member that no EtcdMember accounts for.
+    UnexplainedMember,
+    /// A member's recorded volume is gone.
+    VolumeMissing,
+    /// A member's volume is another one than the recorded.
+    VolumeReplaced,
+    /// All EtcdMembers of a formed cluster are gone.
+    AllMembersLost,
+    /// No node takes a member's Pod.
+    PodUnschedulable,
+    /// A member's image cannot be pulled.
+    ImagePullFailed,
+    /// A member's container cannot be created.
+    PodCannotStart,
+    /// A member's process keeps ending.
+    PodCrashLooping,
+    /// A member's process was ended for its memory use.
+    PodOutOfMemory,
+    /// A member's Pod has ended for good.
+    PodEnded,
+    /// A part of the operator keeps failing on this cluster.
+    OperatorFault,
+    /// Something has not been looked at yet.
+    NotKnownYet,
+    /// An earlier membership call may still be applied.
+    MembershipInDoubt,
+    /// The cluster has not formed, so it has no membership to change.
+    NotFormed,
+    /// Another member is a learner.
+    LearnerPresent,
+    /// A member was added and has not started.
+    MemberNotStarted,
+    /// The learner does not answer, or not steadily.
+    LearnerNotAnswering,
+    /// The learner is behind the leader.
+    AwaitingLearnerSync,
+    /// A quorum of what would remain does not serve.
+    AwaitingQuorum,
+    /// A voter other than the one concerned does not serve.
+    VoterNotServing,
+    /// The change would leave no voter.
+    LastVoter,
+    /// The member ID on record is not the one that etcd lists at this peer URL.
+    MemberIdMismatch,
+    /// etcd does not list the member.
+    NotListed,
+    /// etcd says that its voters have not been connected for long enough.
+    UnhealthyCluster,
+    /// Another member goes first.
+    AnotherMemberFirst,
+    /// The replacement must be a voter first.
+    ReplacementFirst,
+    /// A learner stood still for too long.
+    LearnerStalled,
+    /// etcd does not list the member any more, so it can never come back.
+    RemovedFromEtcd,
+    /// There are more members than wanted.
+    ScalingDown,
+    /// There are fewer members than wanted.
+    ScalingUp,
+    /// A member is on its way to being a voter.
+    MemberJoining,
+    /// A member is on its way out.
+    MemberLeaving,
+    /// A Pod is on its way out.
+    PodTerminating,
+    /// Something is being created or recorded.
+    InProgress,
+    /// The EtcdCluster is gone.
+    ClusterGone,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

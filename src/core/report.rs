@@ -1,0 +1,309 @@
+//! Decides what an EtcdCluster's status says. Does no I/O.
+//!
+//! It is computed apart from what is done, so that it stays true whatever else the operator is busy
+//! with or failing at. Messages name objects and counts, never addresses or times, so that an
+//! unchanged situation yields an unchanged text and no write.
+
+use crate::{
+    cluster::{ClusterDecision, decide, hands_off},
+    etcd::Look,
+    reason::Reason,
+    time::Time,
+    view::{ClusterRecord, ClusterSituation, MemberFacts, Presence, ServiceKind, ServiceState, Target},
+};
+
+/// A condition's verdict: true, false, or not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// It holds.
+    True,
+    /// It does not hold.
+    False,
+    /// Nobody can tell yet; what was reported before stays.
+    Unknown,
+}
+
+/// One condition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Condition {
+    /// Whether it holds.
+    pub verdict: Verdict,
+    /// Why.
+    pub reason: Reason,
+    /// A sentence for a person.
+    pub message: String,
+}
+
+/// What the status says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// What later decisions rely on.
+    pub record: ClusterRecord,
+    /// Voters that serve linearizable reads; none while not every voter has been looked at.
+    pub ready_members: Option<usize>,
+    /// Members that are known not to run.
+    pub broken_members: usize,
+    /// A quorum serves clients.
+    pub available: Condition,
+    /// Something is on its way and within its deadline.
+    pub progressing: Condition,
+    /// It delivers less than intended.
+    pub degraded: Condition,
+}
+
+fn condition(verdict: Verdict, reason: Reason, message: impl Into<String>) -> Condition {
+    Condition { verdict, reason, message: message.into() }
+}
+
+/// What the status says about this situation.
+pub fn report(s: &ClusterSituation) -> Report {
+    let stop = match hands_off(s) {
+        Some(ClusterDecision::HandsOff { reason, facts }) => Some((reason, facts)),
+        _ => None,
+    };
+    let record = record(s, stop.is_some());
+    let looked = s.members.iter().filter(|m| s.is_voter(m)).all(known);
+    Report {
+        ready_members: looked.then(|| s.serving()),
+        broken_members: s.members.iter().filter(|m| broken(s, m)).count(),
+        available: available(s, stop.as_ref()),
+        progressing: progressing(s, &record, stop.as_ref()),
+        degraded: degraded(s, stop.as_ref()),
+        record,
+    }
+}
+
+fn known(m: &MemberFacts) -> bool {
+    !matches!(m.look, Look::Unknown { .. }) || m.is_dead()
+}
+
+fn broken(s: &ClusterSituation, m: &MemberFacts) -> bool {
+    let trouble = m.pod.present().is_some_and(|p| p.trouble.is_some());
+    m.member.stays() && (trouble || (s.is_voter(m) && m.is_dead() && !m.look.serves()))
+}
+
+/// The cluster ID is taken from the seed's own answer, once; the target follows the spec.
+fn record(s: &ClusterSituation, stopped: bool) -> ClusterRecord {
+    let mut record = s.cluster.recorded.clone();
+    if stopped {
+        return record;
+    }
+    let spec = Target { replicas: s.cluster.replicas, template: s.cluster.template.clone() };
+    if record.target.as_ref() != Some(&spec) {
+        record.target = Some(spec);
+        record.progress_deadline =
+            Some(s.now + std::time::Duration::from_secs(s.cluster.progress_deadline_seconds));
+    }
+    if record.cluster_id.is_none() {
+        record.cluster_id = formed_by_seed(s);
+    }
+    if matches!(decide(s), ClusterDecision::Settled) && s.cluster.recorded.target == record.target {
+        record.progress_deadline = None;
+    }
+    record
+}
+
+/// The seed's answer counts when its volume is recorded and its Pod is the one that was asked.
+fn formed_by_seed(s: &ClusterSituation) -> Option<crate::ids::ClusterId> {
+    let seed = s.members.iter().find(|m| m.member.seed && m.member.stays())?;
+    seed.pod.present().filter(|p| p.ours)?;
+    seed.member.recorded.pvc_uid.as_ref()?;
+    let status = seed.look.status()?;
+    (!status.is_learner && status.leader == Some(status.member_id)).then_some(status.cluster_id)
+}
+
+fn available(s: &ClusterSituation, stop: Option<&(Reason, String)>) -> Condition {
+    if s.cluster.recorded.cluster_id.is_none() {
+        return match stop {
+            Some((reason, facts)) => condition(Verdict::False, *reason, facts.clone()),
+            None if past_deadline(s, s.cluster.recorded.progress_deadline) => {
+                condition(Verdict::False, Reason::BootstrapFailed, seed_words(s))
+            }
+            None => condition(
+                Verdict::False,
+                Reason::WaitingForSeed,
+                "the first member has not formed the cluster yet",
+            ),
+        };
+    }
+    if s.members.is_empty() {
+        let words = "every EtcdMember of this cluster is gone, and their volumes with them; restore a snapshot into a new EtcdCluster";
+        return condition(Verdict::False, Reason::AllMembersLost, words);
+    }
+    let voters: Vec<&MemberFacts> = s.members.iter().filter(|m| s.is_voter(m)).collect();
+    let serving = s.serving();
+    let wanted = s.wanted().unwrap_or(voters.len());
+    if serving > 0 && serving == voters.len() && serving >= wanted {
+        return condition(Verdict::True, Reason::QuorumHealthy, format!("all {serving} voters serve"));
+    }
+    if serving > 0 {
+        let all = voters.len().max(wanted);
+        return condition(Verdict::True, Reason::QuorumAvailable, format!("{serving} of {all} voters serve"));
+    }
+    if voters.iter().any(|m| !known(m)) || voters.is_empty() {
+        return condition(Verdict::Unknown, Reason::NotKnownYet, "the members have not been looked at yet");
+    }
+    if voters.iter().any(|m| m.look.status().is_some()) {
+        let words = "voters answer, but none is connected to a quorum; bring the others back, nothing is removed meanwhile";
+        return condition(Verdict::False, Reason::QuorumLost, words);
+    }
+    condition(Verdict::False, Reason::ClusterUnreachable, "no member answers")
+}
+
+fn past_deadline(s: &ClusterSituation, deadline: Option<Time>) -> bool {
+    deadline.is_some_and(|d| s.now >= d)
+}
+
+fn seed_words(s: &ClusterSituation) -> String {
+    trouble(s).map_or_else(
+        || "the first member did not form the cluster in time; see its Pod's events and log".into(),
+        |(_, words)| format!("the first member did not form the cluster in time: {words}"),
+    )
+}
+
+/// The first member whose Pod or volume is in trouble, in words.
+fn trouble(s: &ClusterSituation) -> Option<(Reason, String)> {
+    s.members.iter().filter(|m| m.member.stays()).find_map(|m| {
+        let name = &m.member.name;
+        if let Some(words) = volume_trouble(m) {
+            return Some(words);
+        }
+        match &m.pod {
+            Presence::Present(pod) if !pod.ours => Some((
+                Reason::ForeignObject,
+                format!("Pod {name} exists and is not ours; delete or rename it"),
+            )),
+            Presence::Present(pod) => {
+                pod.trouble.as_ref().map(|t| (t.reason(), format!("Pod {name}: {}", t.words())))
+            }
+            Presence::Unknown | Presence::Absent => None,
+        }
+    })
+}
+
+fn volume_trouble(m: &MemberFacts) -> Option<(Reason, String)> {
+    let name = &m.member.name;
+    let recorded = &m.member.recorded;
+    match (&m.pvc, &recorded.pvc_uid) {
+        (Presence::Present(pvc), _) if !pvc.ours => Some((
+            Reason::ForeignObject,
+            format!("PVC data-{name} exists and is not ours; it is left alone, delete or rename it"),
+        )),
+        (Presence::Present(pvc), Some(uid)) if pvc.uid != *uid => Some((
+            Reason::VolumeReplaced,
+            format!(
+                "PVC data-{name} is another one than the recorded {uid}; the member is not started on it. Delete EtcdMember {name} to replace it"
+            ),
+        )),
+        (Presence::Absent, Some(_)) => Some((
+            Reason::VolumeMissing,
+            format!(
+                "PVC data-{name} is gone, and with it the member's data. Delete EtcdMember {name} to replace it"
+            ),
+        )),
+        _ => None,
+    }
+}
+
+fn progressing(s: &ClusterSituation, record: &ClusterRecord, stop: Option<&(Reason, String)>) -> Condition {
+    if let Some((reason, facts)) = stop {
+        return condition(Verdict::False, *reason, facts.clone());
+    }
+    let first = s.cluster.recorded.target.is_none();
+    if record.target != s.cluster.recorded.target {
+        let reason = if first { Reason::InitialSnapshot } else { Reason::SpecChanged };
+        return condition(Verdict::True, reason, "the spec is being worked towards");
+    }
+    if past_deadline(s, record.progress_deadline) {
+        return match record.cluster_id {
+            None => condition(Verdict::False, Reason::BootstrapFailed, seed_words(s)),
+            Some(_) => condition(
+                Verdict::False,
+                Reason::DeadlineExceeded,
+                format!("the target was not reached in time; the efforts go on: {}", doing(s)),
+            ),
+        };
+    }
+    match decide(s) {
+        ClusterDecision::Settled => {
+            condition(Verdict::False, Reason::Reconciled, "everything is as the spec says")
+        }
+        ClusterDecision::Wait(Reason::AllMembersLost) => {
+            condition(Verdict::False, Reason::AllMembersLost, "nothing is left to work with")
+        }
+        ClusterDecision::Wait(Reason::WaitingForSeed) => condition(
+            Verdict::True,
+            Reason::WaitingForSeed,
+            trouble(s).map_or_else(|| doing(s), |(_, words)| words),
+        ),
+        _ => condition(
+            Verdict::True,
+            Reason::SpecChanged,
+            trouble(s).map_or_else(|| doing(s), |(_, words)| words),
+        ),
+    }
+}
+
+/// What is being done or waited for, in words that stay the same as long as it does.
+fn doing(s: &ClusterSituation) -> String {
+    match decide(s) {
+        ClusterDecision::Act(_) => "members are being brought to the wanted number".into(),
+        ClusterDecision::Wait(Reason::WaitingForSeed) => "the first member is being started".into(),
+        ClusterDecision::Wait(Reason::MemberJoining) => "a member is joining".into(),
+        ClusterDecision::Wait(Reason::MemberLeaving) => "a member is leaving".into(),
+        ClusterDecision::Wait(Reason::MembersUnhealthy) => "waiting for every voter to serve".into(),
+        ClusterDecision::Wait(reason) => format!("waiting: {reason}"),
+        ClusterDecision::HandsOff { facts, .. } => facts,
+        ClusterDecision::Settled => "everything is as the spec says".into(),
+    }
+}
+
+fn degraded(s: &ClusterSituation, stop: Option<&(Reason, String)>) -> Condition {
+    if let Some((reason, facts)) = stop
+        && *reason != Reason::Paused
+    {
+        return condition(Verdict::True, *reason, facts.clone());
+    }
+    if let Some(fault) = &s.fault {
+        return condition(Verdict::True, Reason::OperatorFault, fault.clone());
+    }
+    for (kind, state) in &s.services {
+        if *state == ServiceState::Foreign {
+            let suffix = if *kind == ServiceKind::Client { "-client" } else { "" };
+            let words = format!(
+                "Service {}{suffix} exists and is not ours; it is left alone, delete or rename it",
+                s.cluster.name
+            );
+            return condition(Verdict::True, Reason::ForeignObject, words);
+        }
+    }
+    if let Some((reason, words)) = trouble(s) {
+        return condition(Verdict::True, reason, words);
+    }
+    if s.cluster.recorded.cluster_id.is_some() {
+        let voters: Vec<&MemberFacts> = s.members.iter().filter(|m| s.is_voter(m)).collect();
+        let down: Vec<&str> =
+            voters.iter().filter(|m| known(m) && !m.look.serves()).map(|m| m.member.name.as_str()).collect();
+        if s.members.is_empty() {
+            return condition(Verdict::True, Reason::AllMembersLost, "every EtcdMember is gone");
+        }
+        if !down.is_empty() && down.len() == voters.len() {
+            return condition(Verdict::True, Reason::QuorumLost, "no voter serves");
+        }
+        if !down.is_empty() {
+            return condition(
+                Verdict::True,
+                Reason::MembersUnhealthy,
+                format!("not serving: {}", down.join(" ")),
+            );
+        }
+        if voters.iter().any(|m| !known(m)) {
+            return condition(
+                Verdict::Unknown,
+                Reason::NotKnownYet,
+                "the members have not been looked at yet",
+            );
+        }
+    }
+    condition(Verdict::False, Reason::Reconciled, "every member that exists is as it should be")
+}
