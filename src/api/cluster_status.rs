@@ -1,0 +1,105 @@
+//! EtcdCluster.status: what the operator reports. Written by the cluster's supervisor only. No I/O.
+
+use k8s_openapi::api::core::v1::{
+    Affinity, LocalObjectReference, ResourceRequirements, TopologySpreadConstraint,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{AdditionalMetadata, EtcdClusterSpec, EtcdOptions, StorageSpec};
+
+/// What the operator knows about the cluster.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EtcdClusterStatus {
+    /// Voters that answer a linearizable read. Also the count that /scale reports.
+    pub ready_members: i32,
+
+    /// Label selector of the cluster's Pods, as text, for /scale.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub selector: Option<String>,
+
+    /// Members that are lost or do not serve.
+    pub broken_members: i32,
+
+    /// etcd's cluster ID, 16 hex digits. Set once the cluster has formed, and never changed.
+    #[serde(rename = "clusterID", skip_serializing_if = "Option::is_none")]
+    pub cluster_id: Option<String>,
+
+    /// `--initial-cluster-token` of every member.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster_token: Option<String>,
+
+    /// Authentication has been turned on in etcd. Never goes back to false.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub auth_enabled: bool,
+
+    /// The target that the operator is working towards.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed: Option<ObservedClusterSpec>,
+
+    /// When the change in progress is reported as stuck. Absent when nothing is in progress.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress_deadline: Option<Time>,
+
+    /// Available, Progressing and Degraded.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "crate::schema::conditions")]
+    pub conditions: Vec<Condition>,
+}
+
+/// The part of the spec that members are made from, as it was when the operator took it up.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct ObservedClusterSpec {
+    /// Wanted number of members.
+    pub replicas: i32,
+
+    /// Wanted version of etcd.
+    pub version: String,
+
+    /// Data directory of the members.
+    pub storage: StorageSpec,
+
+    /// Requests and limits of the etcd container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<ResourceRequirements>,
+
+    /// Affinity of the members' Pods.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub affinity: Option<Affinity>,
+
+    /// How the members' Pods are spread.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub topology_spread_constraints: Vec<TopologySpreadConstraint>,
+
+    /// Labels and annotations for every object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub additional_metadata: Option<AdditionalMetadata>,
+
+    /// Tuning of etcd.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub options: Option<EtcdOptions>,
+
+    /// Secrets with which the members' image is pulled.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "crate::schema::local_object_references")]
+    pub image_pull_secrets: Vec<LocalObjectReference>,
+}
+
+impl From<&EtcdClusterSpec> for ObservedClusterSpec {
+    fn from(spec: &EtcdClusterSpec) -> Self {
+        Self {
+            replicas: spec.replicas,
+            version: spec.version.clone(),
+            storage: spec.storage.clone(),
+            resources: spec.resources.clone(),
+            affinity: spec.affinity.clone(),
+            topology_spread_constraints: spec.topology_spread_constraints.clone(),
+            additional_metadata: spec.additional_metadata.clone(),
+            options: spec.options.clone(),
+            image_pull_secrets: spec.image_pull_secrets.clone(),
+        }
+    }
+}

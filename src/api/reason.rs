@@ -1,0 +1,285 @@
+//! The one list of reasons. Conditions, Events, logs and metrics all use it, so that a word seen in one place
+//! can be looked up in the others. No I/O.
+//!
+//! A reason's name is part of the API: people alert on it. Add, never rename.
+
+use std::fmt;
+use std::str::FromStr;
+
+macro_rules! reasons {
+    ($( $(#[doc = $doc:literal])+ $weight:ident $name:ident, )+) => {
+        /// Why something is as it is, or what was just done. The documentation of each says what it means
+        /// and what a person does next.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[non_exhaustive]
+        pub enum Reason { $( $(#[doc = $doc])+ $name, )+ }
+
+        impl Reason {
+            /// Every reason there is.
+            pub const ALL: &'static [Self] = &[ $( Self::$name, )+ ];
+
+            /// As it stands in a condition, an Event, a log line and a metric label.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self { $( Self::$name => stringify!($name), )+ }
+            }
+
+            /// Whether an Event with this reason is a warning: something that a person may have to look at.
+            #[must_use]
+            pub const fn is_warning(self) -> bool {
+                matches!(Weight::of(self), Weight::Warning)
+            }
+
+            /// What it means and what a person does next, for documentation and tools.
+            #[must_use]
+            pub const fn help(self) -> &'static str {
+                match self { $( Self::$name => concat!($( $doc ),+).trim_ascii_start(), )+ }
+            }
+        }
+
+        enum Weight { Normal, Warning }
+
+        impl Weight {
+            const fn of(reason: Reason) -> Self {
+                match reason { $( Reason::$name => Self::$weight, )+ }
+            }
+        }
+    };
+}
+
+reasons! {
+    // Available, Progressing, Degraded: the names that the Go operator uses.
+
+    /// Every voter answers and etcd agrees on a leader. Nothing to do.
+    Normal QuorumHealthy,
+    /// A quorum answers, but not every member does. Reads and writes work; look at Degraded for the member.
+    Normal QuorumAvailable,
+    /// The cluster was found running and was recognised by its cluster ID. Nothing to do.
+    Normal ClusterDiscovered,
+    /// replicas is 0: the data stays, no Pod runs. Set replicas to resume.
+    Normal Paused,
+    /// Fewer voters answer than a quorum needs, so etcd takes no writes. Bring Pods and nodes of the missing members
+    /// back; the operator removes nobody and starts no new cluster.
+    Warning QuorumLost,
+    /// No member could be asked. Nothing is known about the cluster; check Pods, network and TLS.
+    Warning ClusterUnreachable,
+    /// The cluster never formed. The message says what stopped its first member; correct the spec.
+    Warning BootstrapFailed,
+    /// The change took longer than progressDeadlineSeconds. The operator keeps trying; the message names what it
+    /// waits for.
+    Warning DeadlineExceeded,
+    /// The spec asks for certificates from cert-manager, which is not installed. Install it or use Secrets.
+    Warning CertManagerNotInstalled,
+    /// etcd asks for a user, but the spec does not configure auth. Configure it as the cluster was made.
+    Warning AuthRequiredNotConfigured,
+    /// The operator has taken up the spec for the first time. Nothing to do.
+    Normal InitialSnapshot,
+    /// The spec changed and is being worked towards. Nothing to do.
+    Normal SpecChanged,
+    /// The first member is not serving yet. If it lasts, look at its Pod.
+    Normal WaitingForSeed,
+    /// The deadline passed, and the spec is being tried again. Look at what the message names.
+    Normal RetryAfterDeadline,
+    /// The cluster is what the spec says. Nothing to do.
+    Normal Reconciled,
+    /// At least one member does not serve. The message names it; look at its EtcdMember and Pod.
+    Warning MembersUnhealthy,
+    /// Every member serves. Nothing to do.
+    Normal MembersHealthy,
+
+    // What the spec asks for and cannot have.
+
+    /// The spec uses a field that this build does not act on. Nothing was created; remove the field or use a
+    /// build that has it.
+    Warning FieldNotSupportedYet,
+    /// This build does not act on this kind. Nothing was done; use a build that does.
+    Warning KindNotSupportedYet,
+    /// The spec contradicts itself or names something impossible. Nothing was changed; the message says what to
+    /// correct.
+    Warning InvalidSpec,
+    /// The EtcdCluster that is referred to does not exist in this namespace. Correct the name.
+    Warning ClusterNotFound,
+
+    // What stops every change until a person decides.
+
+    /// An object with a name that the cluster needs exists and is not the operator's. It is never adopted; delete or
+    /// rename it.
+    Warning ForeignObject,
+    /// A member answers with another cluster ID than the recorded one. Every change has stopped. Find out which
+    /// cluster runs there before anything else.
+    Warning ForeignClusterID,
+    /// etcd lists a member that no EtcdMember explains, and the operator did not add. Every change has stopped. Remove
+    /// it with etcdctl if it is not wanted.
+    Warning UnexplainedMember,
+    /// All EtcdMembers are being deleted while the cluster is wanted. The last volume is kept. Delete the EtcdCluster if
+    /// the cluster is to go; otherwise restore a member.
+    Warning LastMemberKept,
+    /// The annotation reconcile-paused is set, so the operator changes nothing. Remove it to go on.
+    Normal ReconcilePaused,
+
+    // A member's volume and Pod.
+
+    /// The member's claim is gone, and its data with it. The member is replaced when the others hold a quorum.
+    Warning VolumeMissing,
+    /// The member's claim is another one than recorded. Its Pod is not started on it; the member counts as lost.
+    Warning VolumeReplaced,
+    /// The member's claim is not bound. Check the StorageClass and the provisioner.
+    Warning VolumePending,
+    /// No node takes the Pod. The message is the scheduler's; make room or relax the constraints.
+    Warning PodUnschedulable,
+    /// The image cannot be pulled. Correct the version, the image repository or the pull secrets.
+    Warning ImagePullFailed,
+    /// etcd keeps ending. The message holds its last words.
+    Warning PodCrashLooping,
+    /// etcd was killed for memory. Raise resources.limits.memory.
+    Warning PodOutOfMemory,
+    /// The Pod has not started yet. Wait; if it lasts, describe the Pod.
+    Normal PodStarting,
+    /// The API server refused an object that the operator made. The message holds its words; a policy, a quota or a
+    /// webhook is the usual cause.
+    Warning ObjectRefused,
+
+    // Where a member is on its way.
+
+    /// The member waits for its turn to join: members join one at a time. Nothing to do.
+    Normal AwaitingTurn,
+    /// The learner is copying data from the leader. Nothing to do; large databases take minutes.
+    Normal AwaitingLearnerSync,
+    /// A change waits until enough voters answer. Look at the members that do not.
+    Warning AwaitingQuorum,
+    /// A change waits for etcd's own rule that every voter has been connected for 5 seconds. Nothing to do.
+    Normal AwaitingEtcd,
+    /// It is not known whether the last membership change took effect, so no other is made. Resolved by itself once
+    /// etcd can be asked.
+    Warning MembershipInDoubt,
+    /// etcd has the member in its list, and its process has been seen. Nothing to do.
+    Normal MemberJoined,
+    /// etcd has not accepted the member yet. Nothing to do.
+    Normal NotJoined,
+    /// The member is a started voter that answers linearizable reads. Nothing to do.
+    Normal MemberServing,
+    /// The member does not answer. Look at its Pod.
+    Warning MemberNotServing,
+    /// The member is a learner, which does not count for the quorum yet. Nothing to do.
+    Normal MemberIsLearner,
+    /// The member is on its way out of the cluster. Nothing to do.
+    Normal MemberLeaving,
+    /// etcd says that this member was removed from the cluster. It is replaced.
+    Warning RemovedFromCluster,
+    /// The member is paused. Set replicas to resume.
+    Normal Dormant,
+    /// etcd reports the version that the spec asks for. Nothing to do.
+    Normal VersionMatches,
+    /// etcd reports another version than the spec asks for. It follows with the next roll.
+    Normal VersionDiffers,
+
+    // The operator itself.
+
+    /// An actor of the operator failed and is started again, with growing pauses. Report the message as a bug.
+    Warning OperatorFault,
+    /// Another operator works on these clusters, so this one does nothing. Stop one of the two.
+    Warning AnotherOperatorRunning,
+    /// The Lease for this cluster was lost, so every effect has stopped. Another replica takes over.
+    Warning NotOwner,
+    /// The object cannot be read as this version of the API. Only this object is left alone; correct it.
+    Warning UnreadableObject,
+
+    // Steps, as Events.
+
+    /// The first member was created.
+    Normal SeedCreated,
+    /// The first member serves, and the cluster ID is recorded.
+    Normal ClusterFormed,
+    /// An EtcdMember was created.
+    Normal MemberCreated,
+    /// etcd accepted a new member as a learner.
+    Normal LearnerAdded,
+    /// A learner became a voter.
+    Normal MemberPromoted,
+    /// A member was removed from etcd.
+    Normal MemberRemoved,
+    /// A member is replaced by a new one.
+    Normal MemberReplaced,
+    /// A learner that did not catch up was removed; a new one follows.
+    Warning LearnerGivenUp,
+    /// A member's Pod was created.
+    Normal PodCreated,
+    /// A member's Pod was deleted.
+    Normal PodDeleted,
+    /// A member's Pod was deleted to be made anew.
+    Normal PodReplaced,
+    /// A member's claim was created.
+    Normal VolumeCreated,
+    /// A member's claim was deleted, after etcd no longer lists the member.
+    Normal VolumeDeleted,
+    /// Leadership was handed to another member.
+    Normal LeaderMoved,
+    /// The cluster is growing towards replicas.
+    Normal ScalingUp,
+    /// The cluster is shrinking towards replicas.
+    Normal ScalingDown,
+    /// A Service, label or budget that had been changed by hand was put back.
+    Normal DriftRepaired,
+    /// A running cluster of the Go operator was taken over.
+    Normal ClusterAdopted,
+    /// The EtcdCluster is gone; its members are let go without touching etcd.
+    Normal ClusterReleased,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A word that is not one of the [`Reason`]s.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a reason that this build knows")]
+pub struct UnknownReason(String);
+
+impl FromStr for Reason {
+    type Err = UnknownReason;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::ALL.iter().copied().find(|r| r.as_str() == text).ok_or_else(|| UnknownReason(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_reason_is_one_camel_case_word_that_reads_back() {
+        let mut seen = BTreeSet::new();
+        for &reason in Reason::ALL {
+            let text = reason.as_str();
+            assert!(text.starts_with(|c: char| c.is_ascii_uppercase()), "{text}");
+            assert!(text.bytes().all(|b| b.is_ascii_alphanumeric()), "{text}");
+            assert!(text.len() <= 128, "{text}: Events take 128 characters");
+            assert!(seen.insert(text), "{text} is there twice");
+            assert_eq!(text.parse(), Ok(reason));
+            assert_eq!(reason.to_string(), text);
+        }
+        assert!("Sunshine".parse::<Reason>().is_err());
+    }
+
+    #[test]
+    fn every_warning_tells_a_person_more_than_its_name() {
+        for &reason in Reason::ALL.iter().filter(|r| r.is_warning()) {
+            assert!(reason.help().matches(['.', ';', ',']).count() >= 2, "{reason}: {}", reason.help());
+        }
+    }
+
+    #[test]
+    fn the_reasons_of_the_go_operator_are_all_there() {
+        for text in "QuorumHealthy QuorumAvailable ClusterDiscovered Paused QuorumLost ClusterUnreachable \
+                     BootstrapFailed DeadlineExceeded CertManagerNotInstalled AuthRequiredNotConfigured \
+                     InitialSnapshot SpecChanged WaitingForSeed RetryAfterDeadline Reconciled MembersUnhealthy"
+            .split_whitespace()
+        {
+            assert!(text.parse::<Reason>().is_ok(), "{text}");
+        }
+    }
+}
