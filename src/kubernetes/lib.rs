@@ -1,1 +1,16 @@
-//! The Kubernetes adapter: object builders, reads, writes, events, Lease.
+//! The Kubernetes adapter: the only layer that talks to an API server.
+//!
+//! - [`client`], [`failure`]: how a call is made, and what its failure says about the world.
+//! - [`lease`], [`shards`]: which process owns which clusters.
+//! - [`gate`]: the one way by which anything is written.
+
+pub mod client;
+pub mod failure;
+pub mod gate;
+pub mod lease;
+mod ownership;
+pub mod patch;
+pub mod shards;
+
+#[cfg(test)]
+mod fake_api;
