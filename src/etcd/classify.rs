@@ -161,32 +161,29 @@ fn transport(error: &(dyn Error + 'static)) -> Option<EtcdFailure> {
     connecting.then(|| EtcdFailure::Unreachable(chain(error)))
 }
 
-fn tls<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
-    error.downcast_ref()
-}
-
 fn is_tls(error: &(dyn Error + 'static)) -> bool {
-    tls(error).is_some()
+    error.is::<rustls::Error>() || is_handshake_alert(error)
 }
 
 /// With TLS 1.3 a client learns only after its first bytes that the server did not accept its
 /// certificate. A server sends these alerts during the handshake alone, before it reads a request.
+/// The h2 crate keeps nothing of such an error but its text.
 fn is_handshake_alert(error: &(dyn Error + 'static)) -> bool {
     use rustls::AlertDescription as A;
-    matches!(
-        tls(error),
-        Some(rustls::Error::AlertReceived(
-            A::CertificateRequired
-                | A::BadCertificate
-                | A::UnsupportedCertificate
-                | A::CertificateRevoked
-                | A::CertificateExpired
-                | A::CertificateUnknown
-                | A::UnknownCA
-                | A::AccessDenied
-                | A::HandshakeFailure
-        ))
-    )
+    let text = error.to_string();
+    [
+        A::CertificateRequired,
+        A::BadCertificate,
+        A::UnsupportedCertificate,
+        A::CertificateRevoked,
+        A::CertificateExpired,
+        A::CertificateUnknown,
+        A::UnknownCA,
+        A::AccessDenied,
+        A::HandshakeFailure,
+    ]
+    .into_iter()
+    .any(|alert| text.ends_with(&rustls::Error::AlertReceived(alert).to_string()))
 }
 
 /// The error and all its sources. An `io::Error` names the source of what it holds as its own, and
@@ -216,5 +213,5 @@ pub(crate) fn chain(error: &(dyn Error + 'static)) -> String {
 }
 
 #[cfg(test)]
-#[path = "tests/classify.rs"]
+#[path = "classify_tests.rs"]
 mod tests;
