@@ -59,8 +59,8 @@ use crate::{AdditionalMetadata, AuthSpec, BootstrapSpec, EtcdClusterTls, EtcdOpt
         "metadata.name may have at most 56 characters, because the Service <name>-client may have 63"
     ),
     validation = (
-        "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
-        "metadata.name must be a DNS label that begins with a letter (a-z, 0-9 and '-', no dots), because Services carry it"
+        "!self.metadata.name.contains('.')",
+        "metadata.name must not contain a dot, because Services and Pod host names carry it"
     )
 )]
 #[x_kube(

@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use etcd_operator_api::{CrdError, crd_file_name, crds, examples};
+use serde_json::Value;
 
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error(transparent)]
     Crd(#[from] CrdError),
-    #[error("an example does not survive JSON")]
-    Example(#[source] serde_json::Error),
+    #[error("a manifest cannot be written as JSON")]
+    Json(#[source] serde_json::Error),
     #[error("{file} cannot be written as YAML")]
     Yaml { file: String, source: serde_yaml_ng::Error },
     #[error("cannot write {}; check that the directory may be written", path.display())]
@@ -51,14 +52,16 @@ fn crd_files() -> Result<Vec<File>, Error> {
         .iter()
         .map(|crd| {
             let file = crd_file_name(crd);
-            Ok((file.clone(), format!("{head}{}", yaml(&file, crd)?)))
+            let crd = serde_json::to_value(crd).map_err(Error::Json)?;
+            let text = yaml(&file, &crd)?;
+            Ok((file, format!("{head}{text}")))
         })
         .collect()
 }
 
 fn example_files() -> Result<Vec<File>, Error> {
     examples::all()
-        .map_err(Error::Example)?
+        .map_err(Error::Json)?
         .into_iter()
         .map(|example| {
             let about: String =
@@ -68,7 +71,7 @@ fn example_files() -> Result<Vec<File>, Error> {
         .collect()
 }
 
-fn yaml(file: &str, value: &impl serde::Serialize) -> Result<String, Error> {
+fn yaml(file: &str, value: &Value) -> Result<String, Error> {
     serde_yaml_ng::to_string(value).map_err(|source| Error::Yaml { file: file.to_owned(), source })
 }
 

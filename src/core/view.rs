@@ -298,9 +298,10 @@ pub enum ListFact {
         /// Since when.
         since: Time,
     },
-    /// Read at `at`.
+    /// Read, and not contradicted since.
     Known {
-        /// When the read was *sent*, so that it is never newer than it says.
+        /// When the read that first showed exactly this list was *sent*, so that it is never newer
+        /// than it says.
         at: Time,
         /// The list.
         list: MemberList,

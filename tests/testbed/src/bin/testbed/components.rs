@@ -1,0 +1,117 @@
+//! The programs that make up the testbed: starting them with a log file each, and knowing which run.
+//! Decides nothing about when; that is the supervisor's.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use etcd_operator_testbed::layout::StateDir;
+use etcd_operator_testbed::{Context, Error, Result};
+use tokio::process::Command;
+use tokio::sync::mpsc;
+
+/// Every component that was started in this testbed.
+#[derive(Clone)]
+pub(crate) struct Components {
+    state: StateDir,
+    binaries: PathBuf,
+    started: Arc<Mutex<BTreeMap<String, String>>>,
+    ended: mpsc::UnboundedSender<String>,
+}
+
+impl Components {
+    /// The receiver gets a line for each component that ends.
+    pub(crate) fn new(state: StateDir, binaries: PathBuf) -> (Self, mpsc::UnboundedReceiver<String>) {
+        let (ended, receiver) = mpsc::unbounded_channel();
+        (Components { state, binaries, started: Arc::default(), ended }, receiver)
+    }
+
+    /// Starts a program under a name, if it does not run. `group` is the control group in which it
+    /// can be found again; without one it stays in the supervisor's.
+    pub(crate) fn start(
+        &self,
+        name: &str,
+        group: Option<&str>,
+        program: &str,
+        args: &[String],
+    ) -> Result<()> {
+        if self.state_of(name).as_deref() == Some("running") {
+            return Ok(());
+        }
+        let log = self.state.logs().join(format!("{name}.log"));
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(&log)
+            .context(format_args!("opening {}", log.display()))?;
+        let built = self.binaries.join("bin").join(program);
+        let program = if built.exists() { built } else { PathBuf::from(program) };
+        let mut command = match group {
+            Some(group) => {
+                let this = std::env::current_exe().context("finding the testbed's binary")?;
+                let mut command = Command::new(this);
+                command.args(["join", &self.state.cgroup(), group]).arg(&program);
+                command
+            }
+            None => Command::new(&program),
+        };
+        let mut child = command
+            .args(args)
+            // Two cores are shared by many programs: less garbage collection for more memory.
+            .env("GOGC", "200")
+            .env_remove("ETCD_OPERATOR_TESTBED_DIR")
+            .current_dir(self.state.run())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().context("sharing a log file")?)
+            .stderr(log)
+            .spawn()
+            .context(format_args!("starting {}", program.display()))?;
+        self.set(name, "running".into());
+        let (this, name) = (self.clone(), name.to_owned());
+        tokio::spawn(async move {
+            let status = match child.wait().await {
+                Ok(status) => status.to_string(),
+                Err(error) => error.to_string(),
+            };
+            this.set(&name, format!("ended: {status}"));
+            // Nobody listens any more once the testbed ends.
+            let _ = this.ended.send(format!("{name} ended: {status}"));
+        });
+        Ok(())
+    }
+
+    /// `running`, `ended: …`, or nothing if it never was started.
+    pub(crate) fn state_of(&self, name: &str) -> Option<String> {
+        self.started.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    /// Every component and its state, by name.
+    pub(crate) fn all(&self) -> Vec<(String, String)> {
+        let started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
+        started.iter().map(|(name, state)| (name.clone(), state.clone())).collect()
+    }
+
+    fn set(&self, name: &str, state: String) {
+        self.started.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), state);
+    }
+}
+
+/// Runs a program to its end; its output becomes the error's text if it fails.
+pub(crate) async fn run(program: &str, args: &[&str]) -> Result<()> {
+    let out = Command::new(program).args(args).stdin(Stdio::null()).output().await;
+    let out = out.context(format_args!("running {program}"))?;
+    if out.status.success() {
+        return Ok(());
+    }
+    let text = String::from_utf8_lossy(&out.stderr);
+    Err(Error::new(format!("{program} {} ended with {}: {}", args.join(" "), out.status, text.trim())))
+}
+
+/// Puts one image archive on one node.
+pub(crate) async fn import(node: u32, archive: &Path) -> Result<()> {
+    let socket = format!("/run/testbed/node{node}/containerd.sock");
+    let archive = archive.to_string_lossy();
+    run("ctr", &["--address", &socket, "--namespace", "k8s.io", "images", "import", &archive]).await
+}
