@@ -1,0 +1,154 @@
+//! Owns what the actors of one cluster know from etcd and share: the last member list, the last
+//! look at each member, and whether the cluster is gone. Each entry has one writer. Does no I/O.
+//!
+//! The board is memory, not truth: after a restart it is empty and is filled by looking again.
+
+use std::{
+    collections::HashMap,
+    sync::{PoisonError, RwLock},
+};
+
+use etcd_operator_core::{
+    etcd::Look,
+    ids::Uid,
+    time::Time,
+    view::{ClusterSituation, ClusterView, ListFact, MemberFacts, Presence},
+};
+
+use crate::ports::{SeenCluster, SeenMember};
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Board {
+    inner: RwLock<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    list: ListFact,
+    looks: HashMap<Uid, Looked>,
+    gone: bool,
+    members_confirmed: Option<Time>,
+    fault: Option<String>,
+}
+
+/// A look, and the Pod whose process it was.
+#[derive(Debug, Clone)]
+struct Looked {
+    pod_uid: Uid,
+    look: Look,
+    stalled: bool,
+}
+
+impl Board {
+    /// An empty board.
+    pub(crate) fn new(now: Time) -> Self {
+        Self {
+            inner: RwLock::new(Inner {
+                list: ListFact::Unknown { since: now },
+                looks: HashMap::new(),
+                gone: false,
+                members_confirmed: None,
+                fault: None,
+            }),
+        }
+    }
+
+    // Every write replaces whole values, so a panic in between leaves nothing half done.
+    fn read<T>(&self, f: impl FnOnce(&Inner) -> T) -> T {
+        f(&self.inner.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn write(&self, f: impl FnOnce(&mut Inner)) {
+        f(&mut self.inner.write().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// The guard's: a list was read. One that says the same again keeps the time at which it was
+    /// first read: whatever was compared with it then still holds. Returns whether it is news.
+    pub(crate) fn listed(&self, list: ListFact) -> bool {
+        let mut news = false;
+        self.write(|b| {
+            news = match (&b.list, &list) {
+                (ListFact::Known { list: old, .. }, ListFact::Known { list: new, .. }) => old != new,
+                (ListFact::Unknown { .. }, ListFact::Unknown { .. }) => false,
+                _ => true,
+            };
+            if news {
+                b.list = list;
+            }
+        });
+        news
+    }
+
+    /// The last list.
+    pub(crate) fn list(&self) -> ListFact {
+        self.read(|b| b.list.clone())
+    }
+
+    /// A member actor's: its process was looked at.
+    pub(crate) fn looked(&self, member: &Uid, pod_uid: Uid, look: Look, stalled: bool) {
+        self.write(|b| {
+            b.looks.insert(member.clone(), Looked { pod_uid, look, stalled });
+        });
+    }
+
+    /// The supervisor's: the member is gone.
+    pub(crate) fn forget(&self, member: &Uid) {
+        self.write(|b| {
+            b.looks.remove(member);
+        });
+    }
+
+    /// The supervisor's: a live GET found the cluster gone. It never comes back under this UID.
+    pub(crate) fn set_gone(&self) {
+        self.write(|b| b.gone = true);
+    }
+
+    /// Whether the cluster is known to be gone.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.read(|b| b.gone)
+    }
+
+    /// The supervisor's: the EtcdMembers were read live at `at`.
+    pub(crate) fn confirmed(&self, at: Time) {
+        self.write(|b| b.members_confirmed = Some(at));
+    }
+
+    /// The supervisor's: what keeps failing, in words; none when it is over.
+    pub(crate) fn set_fault(&self, fault: Option<String>) {
+        self.write(|b| b.fault = fault);
+    }
+
+    /// What is known of one member.
+    pub(crate) fn facts(&self, seen: &SeenMember, now: Time) -> MemberFacts {
+        let looked = self.read(|b| b.looks.get(&seen.member.uid).cloned());
+        // A look at a former Pod says nothing about the present one.
+        let current = looked.filter(|l| seen.pod.present().is_some_and(|p| p.uid == l.pod_uid));
+        let (look, stalled) = current.map_or((Look::Unknown { since: now }, false), |l| (l.look, l.stalled));
+        MemberFacts {
+            member: seen.member.clone(),
+            pod: seen.pod.clone(),
+            pvc: seen.pvc.clone(),
+            look,
+            stalled,
+        }
+    }
+
+    /// Everything that a cluster decision looks at; none when there is no EtcdCluster in sight.
+    pub(crate) fn situation(&self, seen: &SeenCluster, now: Time) -> Option<ClusterSituation> {
+        let Presence::Present(cluster) = &seen.cluster else { return None };
+        let cluster: ClusterView = cluster.clone();
+        let members = seen.members.iter().map(|m| self.facts(m, now)).collect();
+        let (list, members_confirmed, fault) =
+            self.read(|b| (b.list.clone(), b.members_confirmed, b.fault.clone()));
+        Some(ClusterSituation {
+            now,
+            cluster,
+            services: seen.services.clone(),
+            members,
+            list,
+            members_confirmed,
+            fault,
+        })
+    }
+}

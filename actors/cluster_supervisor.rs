@@ -1,0 +1,412 @@
+//! The ClusterSupervisor: one for each owner UID, as long as its EtcdCluster or an EtcdMember with
+//! that owner exists. It keeps a guard and one actor for each EtcdMember alive, carries out what
+//! [`etcd_operator_core::cluster::decide`] says about the *set* of members, and keeps the status
+//! true. It never touches a Pod and never changes etcd's membership.
+//!
+//! The status has a slot of its own beside the actions, so that it stays true while an action
+//! fails or takes long.
+
+use std::{sync::Arc, time::Duration};
+
+use etcd_operator_core::{
+    cluster::{ClusterAction, ClusterDecision, STEADY_LOOK, decide},
+    ids::MemberName,
+    reason::Reason,
+    report::{Report, report},
+    time::Time,
+    view::{ClusterSituation, ListFact, Presence},
+};
+use etcd_operator_kubernetes::failure::ApiFailure;
+use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
+use tokio::task::JoinSet;
+
+use crate::{
+    board::Board,
+    children::{Children, Ended},
+    context::Context,
+    messages::{GuardMsg, SupervisorMsg},
+    pace::{Pace, jittered},
+    ports::{ClusterKey, Effect, Outcome, SeenCluster, Step},
+    wake::Waker,
+};
+
+/// How long a supervisor that ends waits for its guard to finish its turn.
+const GUARD_STOP: Duration = Duration::from_secs(21);
+
+/// The actor. Its state is in [`SupervisorState`].
+pub(crate) struct ClusterSupervisor;
+
+/// A supervisor's state. The JoinSet aborts what is in flight when the state is dropped.
+pub(crate) struct SupervisorState {
+    key: ClusterKey,
+    context: Arc<Context>,
+    board: Arc<Board>,
+    me: Waker<SupervisorMsg>,
+    children: Children,
+    tasks: JoinSet<()>,
+    acting: Option<ClusterAction>,
+    writing_status: bool,
+    checking_gone: bool,
+    pace: Pace,
+    status_pace: Pace,
+    acted_on: Option<(String, Time)>,
+    status_on: Option<(String, Time)>,
+    /// The name of a member whose creation is not known to have failed: a retry must not make a second.
+    pending_name: Option<MemberName>,
+    surveyed: Option<Time>,
+    said: Option<Reason>,
+}
+
+impl Actor for ClusterSupervisor {
+    type Msg = SupervisorMsg;
+    type State = SupervisorState;
+    type Arguments = (ClusterKey, Arc<Context>, crate::wake::WakerSlot<SupervisorMsg>);
+
+    async fn pre_start(
+        &self,
+        myself: ActorRef<SupervisorMsg>,
+        (key, context, slot): Self::Arguments,
+    ) -> Result<SupervisorState, ActorProcessingErr> {
+        let me = Waker::new(myself, || SupervisorMsg::Wake);
+        slot.set(me.clone());
+        me.wake();
+        let board = Arc::new(Board::new(context.clock.now()));
+        Ok(SupervisorState {
+            children: Children::new(key.clone(), context.clone(), board.clone(), me.clone()),
+            key,
+            context,
+            board,
+            me,
+            tasks: JoinSet::new(),
+            acting: None,
+            writing_status: false,
+            checking_gone: false,
+            pace: Pace::new(),
+            status_pace: Pace::new(),
+            acted_on: None,
+            status_on: None,
+            pending_name: None,
+            surveyed: None,
+            said: None,
+        })
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<SupervisorMsg>,
+        message: SupervisorMsg,
+        state: &mut SupervisorState,
+    ) -> Result<(), ActorProcessingErr> {
+        match message {
+            SupervisorMsg::Wake => {
+                state.me.arrived();
+                state.pace.news();
+            }
+            SupervisorMsg::Tick(generation) if !state.pace.is_current(generation) => return Ok(()),
+            SupervisorMsg::Tick(_) | SupervisorMsg::Respawn => {}
+            SupervisorMsg::Effect(result) => state.acted(result),
+            SupervisorMsg::StatusWritten(result) => state.status_written(result),
+            SupervisorMsg::Gone(result) => state.gone(result),
+            SupervisorMsg::Confirmed(at, result) => state.confirmed(at, result),
+        }
+        state.turn(&myself).await
+    }
+
+    async fn handle_supervisor_evt(
+        &self,
+        myself: ActorRef<SupervisorMsg>,
+        event: SupervisionEvent,
+        state: &mut SupervisorState,
+    ) -> Result<(), ActorProcessingErr> {
+        let ended = match event {
+            SupervisionEvent::ActorTerminated(cell, _, _) => Ended { id: cell.get_id(), fault: None },
+            SupervisionEvent::ActorFailed(cell, fault) => {
+                Ended { id: cell.get_id(), fault: Some(fault.to_string()) }
+            }
+            SupervisionEvent::ActorStarted(_) | SupervisionEvent::ProcessGroupChanged(_) => return Ok(()),
+        };
+        if let Some(pause) = state.children.ended(&ended, state.context.clock.now()) {
+            state.board.set_fault(state.children.fault());
+            myself.send_after(pause, || SupervisorMsg::Respawn);
+        }
+        state.turn(&myself).await
+    }
+
+    async fn post_stop(
+        &self,
+        myself: ActorRef<SupervisorMsg>,
+        _: &mut SupervisorState,
+    ) -> Result<(), ActorProcessingErr> {
+        // Ending would kill the guard in the middle of a call; this lets it finish its turn first.
+        myself.stop_children_and_wait(Some("the supervisor ends".into()), Some(GUARD_STOP)).await;
+        Ok(())
+    }
+}
+
+impl SupervisorState {
+    fn acted(&mut self, result: Result<Outcome, ApiFailure>) {
+        let action = self.acting.take();
+        match (&action, &result) {
+            (Some(ClusterAction::CreateMember { .. }), Ok(_)) => self.pending_name = None,
+            // It is known not to be there, so the next try may take another name.
+            (Some(ClusterAction::CreateMember { .. }), Err(failure))
+                if !matches!(failure, ApiFailure::Ambiguous(_)) =>
+            {
+                self.pending_name = None;
+            }
+            _ => {}
+        }
+        match result {
+            Ok(_) => self.pace.succeeded(),
+            Err(failure) => {
+                tracing::debug!(cluster = %self.key.name, ?action, %failure, "an effect did not succeed");
+                self.acted_on = None;
+                self.pace.failed(self.context.clock.now(), &failure);
+            }
+        }
+        self.note_fault();
+    }
+
+    fn note_fault(&self) {
+        let fault = self.pace.fault().map(ToOwned::to_owned).or_else(|| self.children.fault());
+        self.board.set_fault(fault);
+    }
+
+    fn status_written(&mut self, result: Result<Outcome, ApiFailure>) {
+        self.writing_status = false;
+        match result {
+            Ok(_) => self.status_pace.succeeded(),
+            Err(failure) => {
+                tracing::debug!(cluster = %self.key.name, %failure, "the status was not written");
+                self.status_on = None;
+                self.status_pace.failed(self.context.clock.now(), &failure);
+            }
+        }
+    }
+
+    fn gone(&mut self, result: Result<bool, ApiFailure>) {
+        self.checking_gone = false;
+        match result {
+            Ok(true) => {
+                self.board.set_gone();
+                self.children.wake_members();
+            }
+            Ok(false) => {}
+            Err(failure) => self.pace.failed(self.context.clock.now(), &failure),
+        }
+    }
+
+    fn confirmed(&mut self, at: Time, result: Result<Box<SeenCluster>, ApiFailure>) {
+        self.acting = None;
+        match result {
+            Ok(_) => self.board.confirmed(at),
+            Err(failure) => self.pace.failed(self.context.clock.now(), &failure),
+        }
+    }
+
+    async fn turn(&mut self, myself: &ActorRef<SupervisorMsg>) -> Result<(), ActorProcessingErr> {
+        while self.tasks.try_join_next().is_some() {}
+        let now = self.context.clock.now();
+        let seen = self.context.sight.cluster(&self.key);
+        let next = match self.board.situation(&seen, now) {
+            Some(situation) => {
+                self.children.keep(myself, &seen, now).await?;
+                self.survey(&situation, now);
+                self.write_status(myself, &seen, &situation, now);
+                let next = self.act(myself, &seen, &situation, now);
+                self.children.wake_members();
+                let listed =
+                    situation.list.list().is_some() || situation.cluster.recorded.cluster_id.is_none();
+                if listed { next } else { next.min(Duration::from_secs(1)) }
+            }
+            None if matches!(seen.cluster, Presence::Unknown) => STEADY_LOOK,
+            None if seen.members.is_empty() => {
+                // Neither the EtcdCluster nor any EtcdMember of it is left.
+                self.context.metrics.cluster_gone(&self.key);
+                myself.stop(Some("nothing is left of this cluster".into()));
+                return Ok(());
+            }
+            None => {
+                self.children.keep(myself, &seen, now).await?;
+                self.check_gone(myself, now);
+                self.children.wake_members();
+                Duration::from_secs(5)
+            }
+        };
+        self.pace.arm(myself, jittered(next), SupervisorMsg::Tick);
+        Ok(())
+    }
+
+    /// Asks the guard for a list: every second while there is none, else at each steady look.
+    fn survey(&mut self, s: &ClusterSituation, now: Time) {
+        if s.cluster.recorded.cluster_id.is_none() {
+            return;
+        }
+        let every =
+            if matches!(s.list, ListFact::Unknown { .. }) { Duration::from_secs(1) } else { STEADY_LOOK };
+        // A timer may ring up to a fifth early: see `jittered`.
+        if self.surveyed.is_none_or(|at| now.since(at) >= every.mul_f64(0.75)) {
+            self.surveyed = Some(now);
+            self.children.ask_guard(GuardMsg::Survey);
+        }
+    }
+
+    fn write_status(
+        &mut self,
+        myself: &ActorRef<SupervisorMsg>,
+        seen: &SeenCluster,
+        s: &ClusterSituation,
+        now: Time,
+    ) {
+        if self.writing_status || s.cluster.deleting || self.status_pace.pause(now).is_some() {
+            return;
+        }
+        if let Some((version, at)) = &self.status_on
+            && *version == seen.version
+            && now.since(*at) < Duration::from_secs(2)
+        {
+            return;
+        }
+        let said = report(s);
+        self.context.metrics.reported(&self.key, &said);
+        self.announce(s, &said);
+        let Some(effect) = self.context.hands.write_status(&self.key, &said, now) else { return };
+        self.writing_status = true;
+        self.status_on = Some((seen.version.clone(), now));
+        self.spawn(myself, effect, SupervisorMsg::StatusWritten);
+    }
+
+    /// Tells a person when the cluster has formed, and when its availability changes its reason.
+    fn announce(&mut self, s: &ClusterSituation, said: &Report) {
+        if s.cluster.recorded.cluster_id.is_none()
+            && let Some(id) = said.record.cluster_id
+        {
+            self.context.hands.tell(
+                &self.key,
+                Step::ClusterFormed,
+                format!("the cluster has formed with ID {id}"),
+            );
+        }
+        let reason = said.available.reason;
+        if self.said != Some(reason) && reason != Reason::NotKnownYet {
+            // What was there when we came is no news.
+            if self.said.is_some() || said.degraded.verdict == etcd_operator_core::report::Verdict::True {
+                let step = Step::ConditionChanged(reason);
+                self.context.hands.tell(&self.key, step, said.available.message.clone());
+            }
+            self.said = Some(reason);
+        }
+    }
+
+    /// Takes one decision and starts its effect. Returns when to look again.
+    fn act(
+        &mut self,
+        myself: &ActorRef<SupervisorMsg>,
+        seen: &SeenCluster,
+        s: &ClusterSituation,
+        now: Time,
+    ) -> Duration {
+        if self.acting.is_some() {
+            return STEADY_LOOK;
+        }
+        if let Some((version, at)) = &self.acted_on {
+            if *version == seen.version && now.since(*at) < Duration::from_secs(2) {
+                return Duration::from_secs(2);
+            }
+            self.acted_on = None;
+        }
+        if let Some(pause) = self.pace.pause(now) {
+            return pause;
+        }
+        let decision = decide(s);
+        tracing::trace!(cluster = %self.key.name, ?decision, "decided");
+        match decision {
+            ClusterDecision::Act(ClusterAction::ConfirmMembers) => {
+                self.acting = Some(ClusterAction::ConfirmMembers);
+                let read = self.context.hands.confirm(&self.key);
+                let myself = myself.clone();
+                self.tasks.spawn(async move {
+                    let result = read.await.map(Box::new);
+                    let _ = myself.cast(SupervisorMsg::Confirmed(now, result));
+                });
+                STEADY_LOOK
+            }
+            ClusterDecision::Act(action) => {
+                self.context.metrics.acted(action_name(&action));
+                let name = self.pending_name.clone().unwrap_or_else(|| self.context.fresh_name(&self.key));
+                if matches!(action, ClusterAction::CreateMember { .. }) {
+                    self.pending_name = Some(name.clone());
+                }
+                let effect = self.confirmed_effect(action.clone(), name);
+                self.acting = Some(action);
+                self.acted_on = Some((seen.version.clone(), now));
+                self.spawn(myself, effect, SupervisorMsg::Effect);
+                STEADY_LOOK
+            }
+            ClusterDecision::Wait(Reason::MembersUnhealthy | Reason::NotKnownYet | Reason::InProgress) => {
+                self.pace.stretched(Duration::from_secs(1))
+            }
+            ClusterDecision::Wait(_) | ClusterDecision::HandsOff { .. } | ClusterDecision::Settled => {
+                STEADY_LOOK
+            }
+        }
+    }
+
+    /// The effect of `action`. One that rests on what is absent, or that destroys, first reads the
+    /// EtcdCluster and its EtcdMembers live and happens only if the same decision still stands.
+    fn confirmed_effect(&self, action: ClusterAction, name: MemberName) -> Effect {
+        let (key, context, board) = (self.key.clone(), self.context.clone(), self.board.clone());
+        if !matches!(action, ClusterAction::CreateMember { .. } | ClusterAction::DeleteMember { .. }) {
+            return context.hands.act(&key, action, name);
+        }
+        Box::pin(async move {
+            let at = context.clock.now();
+            let live = context.hands.confirm(&key).await?;
+            board.confirmed(at);
+            let stands = board
+                .situation(&live, context.clock.now())
+                .is_some_and(|s| decide(&s) == ClusterDecision::Act(action.clone()));
+            if !stands {
+                return Ok(Outcome::Outdated);
+            }
+            context.hands.act(&key, action, name).await
+        })
+    }
+
+    fn check_gone(&mut self, myself: &ActorRef<SupervisorMsg>, now: Time) {
+        if self.checking_gone || self.board.is_gone() || self.pace.pause(now).is_some() {
+            return;
+        }
+        self.checking_gone = true;
+        let read = self.context.hands.is_gone(&self.key);
+        let myself = myself.clone();
+        self.tasks.spawn(async move {
+            let result = read.await;
+            let _ = myself.cast(SupervisorMsg::Gone(result));
+        });
+    }
+
+    fn spawn(
+        &mut self,
+        myself: &ActorRef<SupervisorMsg>,
+        effect: Effect,
+        message: fn(Result<Outcome, ApiFailure>) -> SupervisorMsg,
+    ) {
+        let myself = myself.clone();
+        self.tasks.spawn(async move {
+            let result = effect.await;
+            // Nobody is left to tell when the supervisor has ended.
+            let _ = myself.cast(message(result));
+        });
+    }
+}
+
+fn action_name(action: &ClusterAction) -> &'static str {
+    match action {
+        ClusterAction::CreateService(_) => "CreateService",
+        ClusterAction::RepairService(_) => "RepairService",
+        ClusterAction::CreateMember { .. } => "CreateMember",
+        ClusterAction::DeleteMember { .. } => "DeleteMember",
+        ClusterAction::ConfirmMembers => "ConfirmMembers",
+    }
+}

@@ -1,0 +1,49 @@
+//! Owns what all actors of a process share: the ports, the clock, the counters. Does no I/O itself.
+
+use std::{fmt, sync::Arc};
+
+use etcd_operator_core::ids::MemberName;
+use etcd_operator_etcd::{MemberReader, MembershipWriter};
+
+use crate::{
+    clock::Clock,
+    metrics::Metrics,
+    ports::{ClusterKey, Hands, Sight},
+};
+
+/// Makes the two ports to etcd. A writer goes into one guard's life.
+pub trait EtcdPorts: Send + Sync {
+    /// Both ports, for a guard.
+    fn ports(&self) -> (MemberReader, MembershipWriter);
+    /// Reading alone.
+    fn reader(&self) -> MemberReader;
+}
+
+/// See the module.
+pub struct Context {
+    /// The stores.
+    pub sight: Arc<dyn Sight>,
+    /// The effects.
+    pub hands: Arc<dyn Hands>,
+    /// etcd.
+    pub etcd: Arc<dyn EtcdPorts>,
+    /// The time.
+    pub clock: Clock,
+    /// Counters.
+    pub metrics: Metrics,
+    /// Makes a name for a member to be created, never the same twice.
+    pub names: Arc<dyn Fn(&str) -> MemberName + Send + Sync>,
+}
+
+impl Context {
+    /// A name for a new member of this cluster.
+    pub fn fresh_name(&self, key: &ClusterKey) -> MemberName {
+        (self.names)(&key.name)
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Context")
+    }
+}

@@ -1,0 +1,479 @@
+//! The MemberActor: one for each EtcdMember. It looks at its member's process, and carries out what
+//! [`etcd_operator_core::member::decide`] says, one effect at a time. It asks the guard for every
+//! membership change and decides nothing for another member.
+
+use std::{sync::Arc, time::Duration};
+
+use etcd_operator_core::{
+    cluster::{ClusterDecision, hands_off, may_leave},
+    etcd::Look,
+    ids::Uid,
+    member::{MemberAction, MemberDecision, decide},
+    membership::Change,
+    progress::Progress,
+    reason::Reason,
+    time::{Time, timeouts},
+    view::{MemberFacts, MemberSituation, Owner, PodView, Presence},
+};
+use etcd_operator_etcd::{MemberReader, Target};
+use etcd_operator_kubernetes::failure::ApiFailure;
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+use tokio::task::JoinSet;
+
+use crate::{
+    board::Board,
+    clock::Clock,
+    messages::{Answer, GuardMsg, MemberMsg, SupervisorMsg},
+    metrics::Metrics,
+    pace::{Pace, jittered},
+    ports::{Hands, MemberKey, Outcome, SeenCluster, SeenMember, Sight},
+    wake::{Waker, WakerSlot},
+};
+
+/// How often the process of a settled member is looked at, before jitter. The Pod's readiness probe
+/// asks the same question every few seconds and its verdict comes through the watch; this look is
+/// for what a watch cannot tell.
+const STEADY_LOOK: Duration = Duration::from_secs(30);
+/// Looks closer together than this tell nothing new.
+const CLOSEST_LOOK: Duration = Duration::from_millis(200);
+
+/// The actor. Its state is in [`MemberState`].
+pub(crate) struct MemberActor;
+
+/// What a member actor starts with.
+pub(crate) struct MemberArgs {
+    /// Its member.
+    pub key: MemberKey,
+    /// The stores.
+    pub sight: Arc<dyn Sight>,
+    /// The effects.
+    pub hands: Arc<dyn Hands>,
+    /// Reading etcd.
+    pub reader: MemberReader,
+    /// The cluster's shared knowledge.
+    pub board: Arc<Board>,
+    /// The cluster's guard.
+    pub guard: ActorRef<GuardMsg>,
+    /// Woken when a look brought news.
+    pub supervisor: Waker<SupervisorMsg>,
+    /// The time.
+    pub clock: Clock,
+    /// Counters.
+    pub metrics: Metrics,
+}
+
+/// A member actor's state. The JoinSets abort what is in flight when the state is dropped.
+pub(crate) struct MemberState {
+    args: MemberArgs,
+    me: Waker<MemberMsg>,
+    effects: JoinSet<()>,
+    looks: JoinSet<()>,
+    busy: bool,
+    looking: bool,
+    /// The Pod as it was at the last look, and when that began.
+    looked_at: Option<(PodView, Time)>,
+    pace: Pace,
+    /// The version on which the last effect was decided: until the store moves on, the same view
+    /// would only lead to the same effect again.
+    acted_on: Option<(String, Time)>,
+    question: Option<(Change, Time)>,
+    ask_not_before: Time,
+    removed: bool,
+    owner_confirmed: bool,
+    progress: Option<Progress>,
+}
+
+impl MemberState {
+    fn now(&self) -> Time {
+        self.args.clock.now()
+    }
+}
+
+impl Actor for MemberActor {
+    type Msg = MemberMsg;
+    type State = MemberState;
+    type Arguments = (MemberArgs, WakerSlot<MemberMsg>);
+
+    async fn pre_start(
+        &self,
+        myself: ActorRef<MemberMsg>,
+        (args, slot): Self::Arguments,
+    ) -> Result<MemberState, ActorProcessingErr> {
+        let me = Waker::new(myself, || MemberMsg::Wake);
+        slot.set(me.clone());
+        me.wake();
+        Ok(MemberState {
+            pace: Pace::new(),
+            args,
+            me,
+            effects: JoinSet::new(),
+            looks: JoinSet::new(),
+            busy: false,
+            looking: false,
+            looked_at: None,
+            acted_on: None,
+            question: None,
+            ask_not_before: Time(0),
+            removed: false,
+            owner_confirmed: false,
+            progress: None,
+        })
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<MemberMsg>,
+        message: MemberMsg,
+        state: &mut MemberState,
+    ) -> Result<(), ActorProcessingErr> {
+        match message {
+            MemberMsg::Wake => {
+                state.me.arrived();
+                state.pace.news();
+            }
+            MemberMsg::Tick(generation) if !state.pace.is_current(generation) => return Ok(()),
+            MemberMsg::Tick(_) => {}
+            MemberMsg::Effect(result) => state.ended(result),
+            MemberMsg::OwnerRead(result) => {
+                state.busy = false;
+                // Only the absence is remembered; a cluster ID that is there will come by the watch.
+                state.owner_confirmed = matches!(result, Ok(false));
+                state.settle(result.map(|_| Outcome::Done));
+            }
+            MemberMsg::Looked(pod_uid, look) => state.looked(pod_uid, look),
+            MemberMsg::Answered(change, answer) => state.answered(&change, &answer),
+        }
+        state.turn(&myself);
+        Ok(())
+    }
+}
+
+impl MemberState {
+    fn ended(&mut self, result: Result<Outcome, ApiFailure>) {
+        self.busy = false;
+        self.settle(result);
+    }
+
+    /// What the end of an effect means for the next look.
+    fn settle(&mut self, result: Result<Outcome, ApiFailure>) {
+        match result {
+            Ok(_) => self.pace.succeeded(),
+            Err(failure) => {
+                self.acted_on = None;
+                self.pace.failed(self.args.clock.now(), &failure);
+                tracing::debug!(member = %self.args.key.name, %failure, "an effect did not succeed");
+            }
+        }
+    }
+
+    fn looked(&mut self, pod_uid: Uid, look: Look) {
+        self.looking = false;
+        let now = self.now();
+        let stalled = self.watch_progress(&look, now);
+        let seen = self.args.sight.cluster(&self.args.key.cluster);
+        let news = self.find(&seen).is_some_and(|m| {
+            let before = self.args.board.facts(m, now);
+            differs(&before.look, &look) || before.stalled != stalled
+        });
+        self.args.board.looked(&self.args.key.uid, pod_uid, look, stalled);
+        if news {
+            self.pace.news();
+            self.args.supervisor.wake();
+        }
+    }
+
+    fn watch_progress(&mut self, look: &Look, now: Time) -> bool {
+        match look.status() {
+            Some(status) if status.is_learner => {
+                let progress = self.progress.get_or_insert_with(|| Progress::new(now, status));
+                progress.observe(now, status);
+                progress.stalled(now, status.db_size, 0)
+            }
+            Some(_) => {
+                self.progress = None;
+                false
+            }
+            None => false,
+        }
+    }
+
+    fn answered(&mut self, change: &Change, answer: &Answer) {
+        if self.question.as_ref().is_some_and(|(asked, _)| asked == change) {
+            self.question = None;
+        }
+        let now = self.now();
+        match answer {
+            Answer::Done => {
+                self.removed |= matches!(change, Change::Remove { .. });
+                self.ask_not_before = now;
+                self.pace.news();
+                // What etcd now says of this member is to be seen at once.
+                self.looked_at = None;
+            }
+            Answer::Wait { again, .. } => self.ask_not_before = now + *again,
+            Answer::Refused(reason) => {
+                tracing::warn!(member = %self.args.key.name, ?change, %reason, "the guard refused");
+                self.ask_not_before = now + Duration::from_secs(5);
+            }
+        }
+    }
+
+    fn find<'a>(&self, seen: &'a SeenCluster) -> Option<&'a SeenMember> {
+        seen.members.iter().find(|m| m.member.uid == self.args.key.uid)
+    }
+
+    fn turn(&mut self, myself: &ActorRef<MemberMsg>) {
+        // Ended tasks are let go of; their results came as messages.
+        while self.effects.try_join_next().is_some() {}
+        while self.looks.try_join_next().is_some() {}
+        let now = self.now();
+        let seen = self.args.sight.cluster(&self.args.key.cluster);
+        let Some(mine) = self.find(&seen).cloned() else {
+            // The supervisor stops an actor whose EtcdMember is gone; until then there is nothing to do.
+            return self.pace.arm(myself, STEADY_LOOK, MemberMsg::Tick);
+        };
+        let facts = self.args.board.facts(&mine, now);
+        let next = if self.busy { STEADY_LOOK } else { self.step(myself, &seen, &mine, &facts, now) };
+        let every = if facts.look.serves() { STEADY_LOOK } else { self.pace.look_every() };
+        self.look_if_due(myself, &mine, every, now);
+        self.pace.arm(myself, jittered(next.min(every).max(CLOSEST_LOOK)), MemberMsg::Tick);
+    }
+
+    /// Takes one decision and starts its effect. Returns when to look again.
+    fn step(
+        &mut self,
+        myself: &ActorRef<MemberMsg>,
+        seen: &SeenCluster,
+        mine: &SeenMember,
+        facts: &MemberFacts,
+        now: Time,
+    ) -> Duration {
+        if let Some((version, at)) = &self.acted_on {
+            // The store will tell; two seconds are for an object that nothing changed after all.
+            if *version == mine.version && now.since(*at) < Duration::from_secs(2) {
+                return Duration::from_secs(2);
+            }
+            self.acted_on = None;
+        }
+        if let Some(pause) = self.pace.pause(now) {
+            return pause;
+        }
+        let situation = self.situation(seen, facts, now);
+        let decision = decide(&situation);
+        tracing::trace!(member = %self.args.key.name, ?decision, "decided");
+        match decision {
+            MemberDecision::Act(action) => self.act(myself, action, mine, facts, now),
+            MemberDecision::Wait { reason, again } => {
+                self.say(myself, mine, facts, Some(reason), now);
+                self.pace.stretched(again)
+            }
+            MemberDecision::Settled => {
+                self.say(myself, mine, facts, None, now);
+                STEADY_LOOK
+            }
+        }
+    }
+
+    fn situation(&self, seen: &SeenCluster, facts: &MemberFacts, now: Time) -> MemberSituation {
+        let whole = self.args.board.situation(seen, now);
+        let owner = match (&seen.cluster, &whole) {
+            _ if self.args.board.is_gone() => Owner::Gone,
+            (Presence::Present(cluster), _) if cluster.deleting => Owner::Gone,
+            (Presence::Present(cluster), Some(whole)) => Owner::Present {
+                cluster_id: cluster.recorded.cluster_id,
+                confirmed: self.owner_confirmed,
+                hands_off: matches!(hands_off(whole), Some(ClusterDecision::HandsOff { .. })),
+            },
+            _ => Owner::Unknown,
+        };
+        let departure = whole
+            .map_or(etcd_operator_core::departure::Departure::Hold(Reason::NotKnownYet), |whole| {
+                may_leave(&whole, &facts.member.name)
+            });
+        MemberSituation {
+            now,
+            owner,
+            facts: facts.clone(),
+            list: self.args.board.list(),
+            departure,
+            removed: self.removed && facts.member.deleting.is_some(),
+        }
+    }
+
+    fn act(
+        &mut self,
+        myself: &ActorRef<MemberMsg>,
+        action: MemberAction,
+        mine: &SeenMember,
+        facts: &MemberFacts,
+        now: Time,
+    ) -> Duration {
+        let key = self.args.key.clone();
+        match action {
+            MemberAction::Ask(change) => return self.ask(myself, change, now),
+            MemberAction::Record(record) => {
+                let mut facts = facts.clone();
+                facts.member.recorded = record;
+                match self.args.hands.write_member_status(&key, &facts, None, now) {
+                    Some(effect) => self.start(myself, effect, mine, now),
+                    None => return self.pace.stretched(Duration::from_secs(1)),
+                }
+            }
+            MemberAction::ConfirmOwner => {
+                self.busy = true;
+                let (hands, myself) = (self.args.hands.clone(), myself.clone());
+                self.effects.spawn(async move {
+                    let read = hands
+                        .confirm(&key.cluster)
+                        .await
+                        .map(|seen| seen.cluster.present().is_some_and(|c| c.recorded.cluster_id.is_some()));
+                    // Nobody is left to tell when the actor has ended.
+                    let _ = myself.cast(MemberMsg::OwnerRead(read));
+                });
+            }
+            action => {
+                self.args.metrics.acted(action_name(&action));
+                let effect = self.args.hands.act_member(&key, action);
+                self.start(myself, effect, mine, now);
+            }
+        }
+        STEADY_LOOK
+    }
+
+    fn start(
+        &mut self,
+        myself: &ActorRef<MemberMsg>,
+        effect: crate::ports::Effect,
+        mine: &SeenMember,
+        now: Time,
+    ) {
+        self.busy = true;
+        self.acted_on = Some((mine.version.clone(), now));
+        let myself = myself.clone();
+        self.effects.spawn(async move {
+            let result = effect.await;
+            let _ = myself.cast(MemberMsg::Effect(result));
+        });
+    }
+
+    fn ask(&mut self, myself: &ActorRef<MemberMsg>, change: Change, now: Time) -> Duration {
+        if let Some((asked, at)) = &self.question
+            && *asked == change
+            && now.since(*at) < timeouts::QUESTION
+        {
+            return timeouts::QUESTION;
+        }
+        if now < self.ask_not_before {
+            return self.ask_not_before.since(now);
+        }
+        self.question = Some((change.clone(), now));
+        let ask = GuardMsg::Ask {
+            asker: self.args.key.uid.clone(),
+            name: self.args.key.name.clone(),
+            change,
+            asked: now,
+            reply: myself.clone(),
+        };
+        if self.args.guard.cast(ask).is_err() {
+            // The guard has ended; with it ends this actor's life, by its supervisor.
+            self.question = None;
+        }
+        timeouts::QUESTION
+    }
+
+    /// Keeps the member's own status true about what a person should know.
+    fn say(
+        &mut self,
+        myself: &ActorRef<MemberMsg>,
+        mine: &SeenMember,
+        facts: &MemberFacts,
+        reason: Option<Reason>,
+        now: Time,
+    ) {
+        let trouble = notable(facts, reason);
+        if let Some(effect) = self.args.hands.write_member_status(&self.args.key, facts, trouble, now) {
+            self.start(myself, effect, mine, now);
+        }
+    }
+
+    /// Looks at the process when the last look is older than `every`, or when the Pod has changed.
+    fn look_if_due(&mut self, myself: &ActorRef<MemberMsg>, mine: &SeenMember, every: Duration, now: Time) {
+        let (Some(target), Some(pod)) = (&mine.target, mine.pod.present()) else { return };
+        if self.looking || pod.ended {
+            return;
+        }
+        // A timer may ring up to a fifth early: see `jittered`.
+        let fresh = |at: Time| now.since(at) < every.mul_f64(0.75).max(CLOSEST_LOOK);
+        let due = match &self.looked_at {
+            Some((seen, at)) if seen == pod => !fresh(*at),
+            Some((seen, at)) if seen.uid == pod.uid => now.since(*at) >= CLOSEST_LOOK,
+            _ => true,
+        };
+        if !due {
+            return;
+        }
+        self.looked_at = Some((pod.clone(), now));
+        self.looking = true;
+        let (reader, target, pod_uid, myself): (_, Target, _, _) =
+            (self.args.reader.clone(), target.clone(), pod.uid.clone(), myself.clone());
+        self.looks.spawn(async move {
+            let look = reader.look(&target).await;
+            let _ = myself.cast(MemberMsg::Looked(pod_uid, look));
+        });
+    }
+}
+
+/// Whether a look says something that a decision could depend on, as against a moved index.
+fn differs(before: &Look, now: &Look) -> bool {
+    match (before, now) {
+        (
+            Look::Answered { status: a, linearizable: la, .. },
+            Look::Answered { status: b, linearizable: lb, .. },
+        ) => {
+            la != lb
+                || a.cluster_id != b.cluster_id
+                || a.member_id != b.member_id
+                || a.is_learner != b.is_learner
+                || a.leader != b.leader
+                || a.version != b.version
+                || a.errors != b.errors
+        }
+        (Look::Silent { .. }, Look::Silent { .. }) | (Look::Unknown { .. }, Look::Unknown { .. }) => false,
+        _ => true,
+    }
+}
+
+/// What keeps the member from being ready, if it is worth a write: what passes by itself is not.
+fn notable(facts: &MemberFacts, reason: Option<Reason>) -> Option<(Reason, String)> {
+    if let Some(trouble) = facts.pod.present().and_then(|p| p.trouble.as_ref()) {
+        return Some((trouble.reason(), trouble.words().to_owned()));
+    }
+    let words = match reason? {
+        Reason::ForeignObject => {
+            "an object of this member's name is not ours; it is left alone, delete or rename it"
+        }
+        Reason::VolumeMissing => "its PVC is gone; delete this EtcdMember to replace it",
+        Reason::VolumeReplaced => {
+            "its PVC is another one than the recorded; delete this EtcdMember to replace it"
+        }
+        Reason::RemovedFromEtcd => "etcd does not list it any more",
+        Reason::ReplacementFirst => "its deletion waits until a replacement is a voter",
+        _ => return None,
+    };
+    reason.map(|reason| (reason, words.to_owned()))
+}
+
+fn action_name(action: &MemberAction) -> &'static str {
+    match action {
+        MemberAction::CreatePvc => "CreatePvc",
+        MemberAction::Ask(_) => "Ask",
+        MemberAction::RecordJoin { .. } => "RecordJoin",
+        MemberAction::CreatePod { .. } => "CreatePod",
+        MemberAction::PatchPod { .. } => "PatchPod",
+        MemberAction::Record(_) => "Record",
+        MemberAction::DeletePod { .. } => "DeletePod",
+        MemberAction::DeletePvc { .. } => "DeletePvc",
+        MemberAction::ConfirmOwner => "ConfirmOwner",
+        MemberAction::Release => "Release",
+    }
+}
