@@ -19,6 +19,7 @@ use etcd_operator_core::{
 use etcd_operator_kubernetes::failure::ApiFailure;
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::task::JoinSet;
+use tracing::Instrument;
 
 use crate::{
     board::Board,
@@ -39,6 +40,8 @@ pub(crate) struct ClusterSupervisor;
 /// A supervisor's state. The JoinSet aborts what is in flight when the state is dropped.
 pub(crate) struct SupervisorState {
     key: ClusterKey,
+    /// On every log line of this cluster.
+    span: tracing::Span,
     context: Arc<Context>,
     board: Arc<Board>,
     me: Waker<SupervisorMsg>,
@@ -71,7 +74,9 @@ impl Actor for ClusterSupervisor {
         slot.set(me.clone());
         me.wake();
         let board = Arc::new(Board::new(context.clock.now()));
+        let span = tracing::info_span!("cluster", namespace = %key.namespace, cluster = %key.name);
         Ok(SupervisorState {
+            span,
             children: Children::new(key.clone(), context.clone(), board.clone(), me.clone()),
             key,
             context,
@@ -109,7 +114,8 @@ impl Actor for ClusterSupervisor {
             SupervisorMsg::Gone(result) => state.gone(result),
             SupervisorMsg::Confirmed(at, result) => state.confirmed(at, result),
         }
-        state.turn(&myself).await
+        let span = state.span.clone();
+        state.turn(&myself).instrument(span).await
     }
 
     async fn handle_supervisor_evt(
@@ -129,7 +135,8 @@ impl Actor for ClusterSupervisor {
             state.board.set_fault(state.children.fault());
             myself.send_after(pause, || SupervisorMsg::Respawn);
         }
-        state.turn(&myself).await
+        let span = state.span.clone();
+        state.turn(&myself).instrument(span).await
     }
 
     async fn post_stop(
@@ -159,7 +166,7 @@ impl SupervisorState {
         match result {
             Ok(_) => self.pace.succeeded(),
             Err(failure) => {
-                tracing::debug!(cluster = %self.key.name, ?action, %failure, "an effect did not succeed");
+                tracing::debug!(?action, %failure, "an effect did not succeed");
                 self.acted_on = None;
                 self.pace.failed(self.context.clock.now(), &failure);
             }
@@ -177,7 +184,7 @@ impl SupervisorState {
         match result {
             Ok(_) => self.status_pace.succeeded(),
             Err(failure) => {
-                tracing::debug!(cluster = %self.key.name, %failure, "the status was not written");
+                tracing::debug!(%failure, "the status was not written");
                 self.status_on = None;
                 self.status_pace.failed(self.context.clock.now(), &failure);
             }
@@ -319,7 +326,7 @@ impl SupervisorState {
             return pause;
         }
         let decision = decide(s);
-        tracing::trace!(cluster = %self.key.name, ?decision, "decided");
+        tracing::trace!(?decision, "decided");
         match decision {
             ClusterDecision::Act(ClusterAction::ConfirmMembers) => {
                 self.acting = Some(ClusterAction::ConfirmMembers);
@@ -393,11 +400,12 @@ impl SupervisorState {
         message: fn(Result<Outcome, ApiFailure>) -> SupervisorMsg,
     ) {
         let myself = myself.clone();
-        self.tasks.spawn(async move {
+        let effect = async move {
             let result = effect.await;
             // Nobody is left to tell when the supervisor has ended.
             let _ = myself.cast(message(result));
-        });
+        };
+        self.tasks.spawn(effect.instrument(self.span.clone()));
     }
 }
 

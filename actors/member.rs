@@ -19,6 +19,7 @@ use etcd_operator_etcd::{MemberReader, Target};
 use etcd_operator_kubernetes::failure::ApiFailure;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::task::JoinSet;
+use tracing::Instrument;
 
 use crate::{
     board::Board,
@@ -65,6 +66,8 @@ pub(crate) struct MemberArgs {
 /// A member actor's state. The JoinSets abort what is in flight when the state is dropped.
 pub(crate) struct MemberState {
     args: MemberArgs,
+    /// On every log line of this member.
+    span: tracing::Span,
     me: Waker<MemberMsg>,
     effects: JoinSet<()>,
     looks: JoinSet<()>,
@@ -102,7 +105,14 @@ impl Actor for MemberActor {
         let me = Waker::new(myself, || MemberMsg::Wake);
         slot.set(me.clone());
         me.wake();
+        let span = tracing::info_span!(
+            "member",
+            namespace = %args.key.cluster.namespace,
+            cluster = %args.key.cluster.name,
+            member = %args.key.name,
+        );
         Ok(MemberState {
+            span,
             pace: Pace::new(),
             args,
             me,
@@ -126,6 +136,9 @@ impl Actor for MemberActor {
         message: MemberMsg,
         state: &mut MemberState,
     ) -> Result<(), ActorProcessingErr> {
+        // Nothing awaits below, so the span covers this turn and nothing else.
+        let span = state.span.clone();
+        let _inside = span.enter();
         match message {
             MemberMsg::Wake => {
                 state.me.arrived();
@@ -161,7 +174,7 @@ impl MemberState {
             Err(failure) => {
                 self.acted_on = None;
                 self.pace.failed(self.args.clock.now(), &failure);
-                tracing::debug!(member = %self.args.key.name, %failure, "an effect did not succeed");
+                tracing::debug!(%failure, "an effect did not succeed");
             }
         }
     }
@@ -212,7 +225,7 @@ impl MemberState {
             }
             Answer::Wait { again, .. } => self.ask_not_before = now + *again,
             Answer::Refused(reason) => {
-                tracing::warn!(member = %self.args.key.name, ?change, %reason, "the guard refused");
+                tracing::warn!(?change, %reason, "the guard refused");
                 self.ask_not_before = now + Duration::from_secs(5);
             }
         }
@@ -260,7 +273,7 @@ impl MemberState {
         }
         let situation = self.situation(seen, facts, now);
         let decision = decide(&situation);
-        tracing::trace!(member = %self.args.key.name, ?decision, "decided");
+        tracing::trace!(?decision, "decided");
         match decision {
             MemberDecision::Act(action) => self.act(myself, action, mine, facts, now),
             MemberDecision::Wait { reason, again } => {
@@ -350,10 +363,11 @@ impl MemberState {
         self.busy = true;
         self.acted_on = Some((mine.version.clone(), now));
         let myself = myself.clone();
-        self.effects.spawn(async move {
+        let effect = async move {
             let result = effect.await;
             let _ = myself.cast(MemberMsg::Effect(result));
-        });
+        };
+        self.effects.spawn(effect.in_current_span());
     }
 
     fn ask(&mut self, myself: &ActorRef<MemberMsg>, change: Change, now: Time) -> Duration {
@@ -416,10 +430,11 @@ impl MemberState {
         self.looking = true;
         let (reader, target, pod_uid, myself): (_, Target, _, _) =
             (self.args.reader.clone(), target.clone(), pod.uid.clone(), myself.clone());
-        self.looks.spawn(async move {
+        let look = async move {
             let look = reader.look(&target).await;
             let _ = myself.cast(MemberMsg::Looked(pod_uid, look));
-        });
+        };
+        self.looks.spawn(look.in_current_span());
     }
 }
 

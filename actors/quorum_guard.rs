@@ -23,6 +23,7 @@ use etcd_operator_core::{
 };
 use etcd_operator_etcd::{MemberReader, MembershipWriter, Target};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
+use tracing::Instrument;
 
 use crate::{
     board::Board,
@@ -108,7 +109,9 @@ impl Actor for QuorumGuard {
             GuardMsg::Survey => state.survey = true,
             GuardMsg::Turn => {
                 state.turn_pending = false;
-                state.turn().await;
+                let key = &state.args.key;
+                let span = tracing::info_span!("guard", namespace = %key.namespace, cluster = %key.name);
+                state.turn().instrument(span).await;
             }
         }
         let work = state.survey || !state.questions.is_empty();
@@ -154,7 +157,7 @@ impl GuardState {
         let listed = match self.args.reader.list(&targets).await {
             Ok(list) => list,
             Err(failure) => {
-                tracing::debug!(cluster = %self.args.key.name, %failure, "no linearizable member list");
+                tracing::debug!(%failure, "no linearizable member list");
                 self.publish(ListFact::Unknown { since: now });
                 return self.answer_all(&Answer::Wait {
                     reason: Reason::AwaitingQuorum,
@@ -268,7 +271,7 @@ impl GuardState {
     }
 
     fn failed(&mut self, change: &Change, failure: EtcdFailure, sent: Time) -> Answer {
-        tracing::info!(cluster = %self.args.key.name, ?change, %failure, "a membership call did not succeed");
+        tracing::info!(?change, %failure, "a membership call did not succeed");
         match failure {
             // Definite: nothing was done.
             EtcdFailure::Refused(refusal) => refused(&refusal),
