@@ -125,30 +125,17 @@ pub(crate) fn connect_error(error: &tonic::transport::Error, target: &Target) ->
     if sources(error).any(is_tls) { EtcdFailure::Tls(text) } else { EtcdFailure::Unreachable(text) }
 }
 
-/// Whether the failure is the silence of a process that is not there: no connection, one that
-/// broke, or no answer in time. What was answered, if only with an error, is no silence, and neither is TLS trouble.
+/// Whether the failure is the silence of a process that is not there: no connection, or no answer
+/// in time. TLS trouble is none, and neither is a connection that broke: it may have met a server
+/// that speaks TLS where we did not. If the process is gone, the next look finds no connection.
 pub(crate) fn is_silence(status: &Status) -> bool {
-    use io::ErrorKind::{
-        BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, TimedOut, UnexpectedEof,
-    };
-    if sources(status).any(is_tls) {
-        return false;
-    }
-    sources(status).any(|e| {
-        e.is::<ConnectError>()
-            || e.is::<tonic::TimeoutExpired>()
-            || e.downcast_ref::<io::Error>().is_some_and(|e| {
-                matches!(
-                    e.kind(),
-                    BrokenPipe
-                        | ConnectionAborted
-                        | ConnectionReset
-                        | NotConnected
-                        | TimedOut
-                        | UnexpectedEof
-                )
-            })
-    })
+    !sources(status).any(is_tls)
+        && sources(status).any(|e| e.is::<ConnectError>() || e.is::<tonic::TimeoutExpired>())
+}
+
+/// Whether etcd itself answered, if only with an error, so that the connection is good.
+pub(crate) fn is_answer(status: &Status) -> bool {
+    status.message().starts_with("etcdserver: ")
 }
 
 /// The failures that prove that the request was never carried out because no connection stood.

@@ -117,6 +117,7 @@ fn a_broken_connection_under_a_request_is_doubt_even_if_tls_was_what_broke() {
     for error in broken {
         let status = Status::from_error(Box::new(error));
         assert!(matches!(classify_status(&status), EtcdFailure::Ambiguous(_)), "{status:?}");
+        assert!(!is_silence(&status), "{status:?}");
     }
     let refused = rustls::Error::AlertReceived(rustls::AlertDescription::CertificateRequired);
     let status = Status::from_error(Box::new(io::Error::other(refused)));

@@ -140,11 +140,20 @@ impl Failed {
     pub(crate) fn is_silence(&self) -> bool {
         match self {
             Failed::Expired { .. } => true,
-            Failed::Here(_) => false,
             Failed::There { error: etcd_client::Error::GRpcStatus(status), .. } => {
                 classify::is_silence(status)
             }
-            Failed::There { .. } => false,
+            Failed::There { .. } | Failed::Here(_) => false,
+        }
+    }
+
+    /// Whether etcd itself answered with an error.
+    pub(crate) fn is_answer(&self) -> bool {
+        match self {
+            Failed::There { error: etcd_client::Error::GRpcStatus(status), .. } => {
+                classify::is_answer(status)
+            }
+            Failed::There { .. } | Failed::Here(_) | Failed::Expired { .. } => false,
         }
     }
 }

@@ -42,7 +42,8 @@ pub trait EtcdReads: Send + Sync {
     fn status<'a>(&'a self, target: &'a Target) -> BoxFuture<'a, Result<MemberStatus, EtcdFailure>>;
 
     /// Whether a linearizable read through this member succeeds, hence whether it is a voter
-    /// connected to a quorum.
+    /// connected to a quorum. etcd looks at credentials only after it has reached the read index,
+    /// so its refusing ours is a success too.
     ///
     /// # Errors
     /// As the read failed; [`EtcdFailure::WrongPeer`] when another cluster or member answered.

@@ -93,7 +93,7 @@ impl Etcd {
         Instant::now() + self.deadlines().read
     }
 
-    /// One read over the member's pooled channel. A channel over which nothing came back is
+    /// One read over the member's pooled channel. A channel over which no answer came back is
     /// dropped, so that the next look dials afresh instead of waiting on a dead connection.
     async fn read<T, F>(
         &self,
@@ -111,7 +111,7 @@ impl Etcd {
             Err(_) => Err(Failed::Expired { member: target.member.clone(), after: self.deadlines().read }),
         };
         if let Err(failed) = &result
-            && failed.is_silence()
+            && !failed.is_answer()
         {
             self.channels().forget(&target.pod_uid);
         }
@@ -121,13 +121,18 @@ impl Etcd {
     /// A linearizable read; who served it, or none when etcd refused our credentials after it had
     /// reached the read index: that proves the quorum as well.
     async fn served(&self, target: &Target, deadline: Instant) -> Result<Option<Answerer>, EtcdFailure> {
-        match self.read(target, deadline, Wire::linearizable_read).await.map_err(Failed::into_failure) {
+        match self.read(target, deadline, Wire::linearizable_read).await {
             Ok(who) => {
                 verify(target, who)?;
                 Ok(Some(who))
             }
-            Err(EtcdFailure::Auth(_)) => Ok(None),
-            Err(failure) => Err(failure),
+            Err(failed) => {
+                let answered = failed.is_answer();
+                match failed.into_failure() {
+                    EtcdFailure::Auth(_) if answered => Ok(None),
+                    failure => Err(failure),
+                }
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Owns how a membership change is sent: checked, once, and never again while its outcome is open.
 //! Decides nothing about clusters: whether a change is safe was judged before. Does I/O.
 
-use std::{future::Future, time::Duration};
+use std::{fmt, future::Future, time::Duration};
 
 use etcd_operator_core::{
     etcd::{EtcdFailure, MemberList, Refusal},
@@ -103,19 +103,22 @@ impl Etcd {
     {
         let whole = self.deadlines().read;
         let until = Instant::now() + whole;
-        // Half of what is left for each voter but the last, so that one black hole leaves time.
         let mut last = EtcdFailure::Unreachable("there is no voter to send it to".into());
         for (n, target) in voters.iter().enumerate() {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
+            // Half of what is left for each voter but the last, so that one black hole leaves time.
             let share = if n + 1 == voters.len() { left } else { left / 2 };
             let result = match self.checked(target, share).await {
                 Ok(channel) => self.send(channel, target, change, &send).await,
                 Err(failure) => Err(failure),
             };
-            trace(change, target, &result);
+            match &result {
+                Ok(_) => trace(change, target, &"done"),
+                Err(failure) => trace(change, target, failure),
+            }
             match result {
                 Err(failure) if nothing_was_sent(&failure) => last = failure,
                 result => return result,
@@ -169,6 +172,7 @@ impl Etcd {
         let whole = self.deadlines().membership;
         let call = Call { channel, target, limit: whole.saturating_sub(NETWORK).max(whole / 2) };
         failpoints::before(change.effect);
+        trace(change, target, &"sent");
         let answer = timeout(whole, self.call(&call, send)).await;
         if failpoints::after(change.effect) {
             return Err(EtcdFailure::Ambiguous("failpoint: reply lost".into()));
@@ -202,12 +206,10 @@ fn nothing_was_sent(failure: &EtcdFailure) -> bool {
     )
 }
 
-/// One line for each membership call, to be matched with etcd's own log of applied changes.
-fn trace<T>(change: &Change, target: &Target, result: &Result<T, EtcdFailure>) {
-    let outcome: &dyn std::fmt::Display = match result {
-        Ok(_) => &"done",
-        Err(failure) => failure,
-    };
+/// One line with outcome "sent" for each change that leaves, and one with what became of it or of
+/// the check before it. Whoever ends the process in between still finds the first, so that the
+/// trace can be matched with etcd's own log of applied changes.
+fn trace(change: &Change, target: &Target, outcome: &dyn fmt::Display) {
     tracing::info!(
         target: "etcd_operator::membership",
         change = change.effect.name(),

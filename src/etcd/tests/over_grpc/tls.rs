@@ -87,3 +87,9 @@ async fn a_missing_client_certificate_is_told_from_an_outage() {
     assert!(matches!(failure, EtcdFailure::Tls(_)), "{failure:?}");
     assert!(matches!(reader.look(&fake.target()).await, Look::Unknown { .. }));
 }
+
+#[tokio::test]
+async fn a_member_that_speaks_tls_where_we_do_not_is_not_taken_for_a_dead_one() {
+    let fake = Pki::new().member(1, false).await;
+    assert!(matches!(etcd(None).into_reader().look(&fake.target()).await, Look::Unknown { .. }));
+}

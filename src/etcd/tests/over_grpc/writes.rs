@@ -1,6 +1,10 @@
 //! Membership changes: to the right process, once, and never again while the outcome is open.
 
-use std::time::{Duration, Instant};
+use std::{
+    io,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
 
 use etcd_operator_core::{
     etcd::{EtcdFailure, Refusal},
@@ -157,4 +161,43 @@ async fn a_voter_that_is_gone_or_silent_before_the_change_passes_it_on() {
     assert_eq!((frozen.count("MemberAdd"), voter.count("MemberAdd")), (0, 1));
     let failure = writer.add_learner(&voters[..2], &joiner()).await.unwrap_err();
     assert!(matches!(failure, EtcdFailure::Unreachable(_)), "{failure:?}");
+}
+
+/// What is logged while it lives, by this thread.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn each_change_leaves_a_trace_of_what_was_sent_and_what_became_of_it() {
+    let log = Log::default();
+    let writer_of_log = log.clone();
+    let subscriber =
+        tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer_of_log.clone()).finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let fake = Fake::voter(1).await;
+    let (_, mut writer) = etcd(None).into_ports();
+    writer.add_learner(&[fake.target()], &joiner()).await.unwrap();
+    fake.answer("MemberRemove", Answer::Fail(Code::NotFound, "etcdserver: member not found"));
+    writer.remove(&[fake.target()], MemberId(3)).await.unwrap_err();
+    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let lines: Vec<_> = text.lines().filter(|l| l.contains("etcd_operator::membership")).collect();
+    let expected = [
+        ["member-add", "m-255.c.ns.svc", "outcome=sent"],
+        ["member-add", "m-255.c.ns.svc", "outcome=done"],
+        ["member-remove", "0000000000000003", "outcome=sent"],
+        ["member-remove", "0000000000000003", "there is no such member"],
+    ];
+    assert_eq!(lines.len(), expected.len(), "{text}");
+    for (line, words) in lines.iter().zip(expected) {
+        assert!(words.iter().all(|w| line.contains(w)) && line.contains("00000000000000c1"), "{line}");
+    }
 }
