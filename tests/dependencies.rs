@@ -2,6 +2,8 @@
 //!
 //! The tables here are the arrows of `ARCHITECTURE.md`. A new arrow is a decision: change both.
 
+#![allow(clippy::expect_used, clippy::panic, reason = "a helper of a test fails the test")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 

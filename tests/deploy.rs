@@ -3,6 +3,8 @@
 //! RB-01 (rights in one place, none unused), RB-02 (finalizers of owners), RB-03 and RB-04 (removing the
 //! operator removes no cluster).
 
+#![allow(clippy::expect_used, clippy::panic, reason = "a helper of a test fails the test")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
