@@ -3,11 +3,14 @@
 //! - [`client`], [`failure`]: how a call is made, and what its failure says about the world.
 //! - [`lease`], [`shards`]: which process owns which clusters.
 //! - [`gate`]: the one way by which anything is written.
+//! - [`objects`], [`drift`], [`patch`]: what objects look like, and the smallest change to them.
 
 pub mod client;
+pub mod drift;
 pub mod failure;
 pub mod gate;
 pub mod lease;
+pub mod objects;
 mod ownership;
 pub mod patch;
 pub mod shards;

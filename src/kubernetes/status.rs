@@ -1,0 +1,163 @@
+//! Translates reports into statuses, and core's reasons into the API's. Pure. A status that says the
+//! same again comes out equal, so that nothing is written.
+
+use etcd_operator_api::{
+    EtcdCluster, EtcdClusterStatus, EtcdMember, EtcdMemberStatus, ObservedClusterSpec, Reason,
+    conditions::{self, Status},
+    labels, names,
+};
+use etcd_operator_core::{
+    etcd::Look,
+    reason::Reason as CoreReason,
+    report::{Condition, Report, Verdict},
+    time::Time,
+    view::MemberFacts,
+};
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1, jiff::Timestamp};
+use kube::ResourceExt;
+
+/// The API's reason of the same name.
+pub fn reason(reason: CoreReason) -> Reason {
+    // A test proves that every core reason has a namesake; this is for the compiler.
+    reason.as_str().parse().unwrap_or(Reason::OperatorFault)
+}
+
+fn timestamp(time: Time) -> v1::Time {
+    let millis = i64::try_from(time.0).unwrap_or(i64::MAX);
+    // Whole seconds, as the API server stores them: a finer value would differ after each read.
+    v1::Time(Timestamp::from_second(millis / 1000).unwrap_or(Timestamp::MAX))
+}
+
+/// The cluster's status after this report.
+pub fn cluster(object: &EtcdCluster, report: &Report, now: Time) -> EtcdClusterStatus {
+    let mut status = object.status_or_default();
+    let name = object.name_any();
+    if let Some(ready) = report.ready_members {
+        status.ready_members = i32::try_from(ready).unwrap_or(i32::MAX);
+    }
+    status.broken_members = i32::try_from(report.broken_members).unwrap_or(i32::MAX);
+    status.selector = Some(labels::as_text(&labels::voter_selector(&name)));
+    if let Some(id) = report.record.cluster_id {
+        status.cluster_id = Some(id.to_string());
+    }
+    if report.record.target.is_some() {
+        // The target always follows the spec as it is in this very object.
+        status.observed = Some(ObservedClusterSpec::from(&object.spec));
+        if status.cluster_token.is_none() {
+            let namespace = object.namespace().unwrap_or_default();
+            let uid = object.uid().unwrap_or_default();
+            status.cluster_token = Some(names::cluster_token(&namespace, &name, &uid));
+        }
+    }
+    status.progress_deadline = report.record.progress_deadline.map(timestamp);
+    let generation = object.metadata.generation;
+    for (kind, condition) in [
+        (conditions::AVAILABLE, &report.available),
+        (conditions::PROGRESSING, &report.progressing),
+        (conditions::DEGRADED, &report.degraded),
+    ] {
+        // What is not known yet does not replace what was.
+        if condition.verdict == Verdict::Unknown && conditions::find(&status.conditions, kind).is_some() {
+            continue;
+        }
+        set(&mut status.conditions, kind, condition, generation, now);
+    }
+    status
+}
+
+fn set(
+    all: &mut Vec<v1::Condition>,
+    kind: &str,
+    condition: &Condition,
+    generation: Option<i64>,
+    now: Time,
+) -> bool {
+    let status = match condition.verdict {
+        Verdict::True => Status::True,
+        Verdict::False => Status::False,
+        Verdict::Unknown => Status::Unknown,
+    };
+    let reason = reason(condition.reason);
+    conditions::upsert(all, kind, status, reason, condition.message.clone(), generation, &timestamp(now))
+}
+
+/// The member's status: its record, what its process last said, and what troubles it.
+pub fn member(
+    object: &EtcdMember,
+    facts: &MemberFacts,
+    trouble: Option<(CoreReason, String)>,
+    now: Time,
+) -> EtcdMemberStatus {
+    let mut status = object.status.clone().unwrap_or_default();
+    let record = &facts.member.recorded;
+    let name = object.name_any();
+    status.member_id = record.member_id.map(|id| id.to_string());
+    status.is_voter = record.is_voter;
+    status.pvc_uid = record.pvc_uid.as_ref().map(ToString::to_string);
+    status.pvc_name = record.pvc_uid.as_ref().map(|_| names::pvc(&name));
+    status.pod_uid = record.pod_uid.as_ref().map(ToString::to_string);
+    status.pod_name = record.pod_uid.as_ref().map(|_| name.clone());
+    status.replicas = i32::from(record.pod_uid.is_some());
+    status.selector = Some(labels::as_text(&labels::member_selector(&object.spec.cluster_name, &name)));
+    if let Look::Answered { status: said, .. } = &facts.look
+        && let Some(version) = said.version
+        && record.member_id == Some(said.member_id)
+    {
+        status.version = Some(version.to_string());
+    }
+    let generation = object.metadata.generation;
+    let at = timestamp(now);
+    let joined = record.member_id.is_some();
+    let (joined_reason, joined_words) = match (joined, record.is_voter) {
+        (true, true) => (Reason::MemberPromoted, "it is a voter"),
+        (true, false) => (Reason::LearnerAdded, "it is a learner"),
+        (false, _) => (Reason::MemberJoining, "its process has not answered as a member yet"),
+    };
+    let all = &mut status.conditions;
+    conditions::upsert(
+        all,
+        conditions::JOINED,
+        (joined && record.is_voter).into(),
+        joined_reason,
+        joined_words,
+        generation,
+        &at,
+    );
+    let (ready_reason, ready_words) = match (record.ready, trouble) {
+        (true, _) => (Reason::QuorumHealthy, "it is a voter and serves linearizable reads".to_owned()),
+        (false, Some((why, words))) => (reason(why), words),
+        (false, None) if !(joined && record.is_voter) => (Reason::MemberJoining, "it is not a voter yet".to_owned()),
+        (false, None) => (Reason::MembersUnhealthy, "it does not serve linearizable reads".to_owned()),
+    };
+    conditions::upsert(all, conditions::READY, record.ready.into(), ready_reason, ready_words, generation, &at);
+    let drifted = status.version.as_ref().is_some_and(|running| *running != object.spec.version);
+    if status.version.is_some() {
+        let (why, words) = if drifted {
+            (Reason::SpecChanged, format!("it does not run {}, which its spec asks for", object.spec.version))
+        } else {
+            (Reason::Reconciled, "it runs the version that its spec asks for".to_owned())
+        };
+        conditions::upsert(
+            &mut status.conditions,
+            conditions::VERSION_DRIFTED,
+            drifted.into(),
+            why,
+            words,
+            generation,
+            &at,
+        );
+    }
+    status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_of_core_has_a_namesake_in_the_api() {
+        for core in CoreReason::ALL {
+            assert_eq!(core.as_str().parse::<Reason>().map(Reason::as_str), Ok(core.as_str()), "{core}");
+        }
+    }
+}

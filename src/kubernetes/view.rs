@@ -1,0 +1,223 @@
+//! Translates stored objects into the views that decisions are taken on. Pure.
+
+use etcd_operator_api::{EtcdCluster, EtcdMember, ObservedClusterSpec, conditions, labels, names};
+use etcd_operator_core::{
+    time::Time,
+    view::{
+        ClusterRecord, ClusterView, JoinInstruction, MemberRecord, MemberView, PodTrouble, PodView, PvcView,
+        RefusedField, Target,
+    },
+};
+use k8s_openapi::{
+    api::core::v1::{ContainerStatus, PersistentVolumeClaim, Pod},
+    apimachinery::pkg::apis::meta::v1,
+};
+use kube::ResourceExt;
+
+use crate::{
+    objects::{self, instruction_of, is_controlled_by},
+};
+
+/// The time that an API server's timestamp shows.
+pub fn time(time: &v1::Time) -> Time {
+    Time(u64::try_from(time.0.as_millisecond()).unwrap_or_default())
+}
+
+fn uid<K: ResourceExt>(object: &K) -> etcd_operator_core::ids::Uid {
+    object.uid().unwrap_or_default().into()
+}
+
+/// Everything of a spec but the number of members, as one comparable text. Two specs with the same
+/// text make the same members.
+pub fn template(spec: &ObservedClusterSpec) -> String {
+    let mut template = spec.clone();
+    template.replicas = 0;
+    // A value that was just read from JSON can be written as JSON.
+    serde_json::to_string(&template).unwrap_or_default()
+}
+
+/// A cluster.
+pub fn cluster(object: &EtcdCluster) -> ClusterView {
+    let spec = ObservedClusterSpec::from(&object.spec);
+    let not_yet = object.spec.unsupported().into_iter().map(|u| RefusedField {
+        field: u.field.to_owned(),
+        why: u.why.to_owned(),
+        not_yet: true,
+    });
+    let never = object.invalid().into_iter().map(|i| RefusedField {
+        field: i.field.to_owned(),
+        why: i.why,
+        not_yet: false,
+    });
+    let damaged = damaged_cluster_id(object).map(|id| RefusedField {
+        field: "status.clusterID".to_owned(),
+        why: format!("{id:?} is not a cluster ID; put back the one that etcdctl reports, or clear it if the cluster never formed"),
+        not_yet: false,
+    });
+    let paused = object.annotations().get(labels::RECONCILE_PAUSED).is_some_and(|v| v == "true");
+    ClusterView {
+        name: object.name_any(),
+        uid: uid(object),
+        deleting: object.metadata.deletion_timestamp.is_some(),
+        paused,
+        refused: not_yet.chain(never).chain(damaged).collect(),
+        replicas: usize::try_from(object.spec.replicas).unwrap_or_default(),
+        template: template(&spec),
+        progress_deadline_seconds: u64::try_from(object.spec.progress_deadline_seconds).unwrap_or_default(),
+        recorded: cluster_record(object),
+    }
+}
+
+fn damaged_cluster_id(object: &EtcdCluster) -> Option<&str> {
+    let id = object.status.as_ref()?.cluster_id.as_deref()?;
+    id.parse::<etcd_operator_core::ids::ClusterId>().is_err().then_some(id)
+}
+
+fn cluster_record(object: &EtcdCluster) -> ClusterRecord {
+    let Some(status) = &object.status else { return ClusterRecord::default() };
+    ClusterRecord {
+        // One that cannot be read is refused in `cluster`, so its absence here leads to nothing.
+        cluster_id: status.cluster_id.as_ref().and_then(|id| id.parse().ok()),
+        target: status.observed.as_ref().map(|observed| Target {
+            replicas: usize::try_from(observed.replicas).unwrap_or_default(),
+            template: template(observed),
+        }),
+        progress_deadline: status.progress_deadline.as_ref().map(time),
+    }
+}
+
+/// A member.
+pub fn member(object: &EtcdMember) -> MemberView {
+    let status = object.status.clone().unwrap_or_default();
+    MemberView {
+        name: object.name_any().into(),
+        uid: uid(object),
+        peer_url: objects::peer_url(object).into(),
+        seed: object.spec.bootstrap,
+        dormant: object.spec.dormant,
+        initial_cluster: object.spec.initial_cluster.clone(),
+        created: object.metadata.creation_timestamp.as_ref().map(time).unwrap_or_default(),
+        deleting: object.metadata.deletion_timestamp.as_ref().map(time),
+        finalizer: object.finalizers().iter().any(|f| f == labels::MEMBER_FINALIZER),
+        recorded: MemberRecord {
+            member_id: status.member_id.as_ref().and_then(|id| id.parse().ok()),
+            is_voter: status.is_voter,
+            ready: conditions::is_true(&status.conditions, conditions::READY),
+            pvc_uid: status.pvc_uid.clone().map(Into::into),
+            pod_uid: status.pod_uid.clone().map(Into::into),
+        },
+    }
+}
+
+/// The Pod of the EtcdMember `owner`.
+pub fn pod(object: &Pod, owner: &EtcdMember) -> PodView {
+    let owner_uid = owner.uid().unwrap_or_default();
+    let status = object.status.clone().unwrap_or_default();
+    let container = status
+        .container_statuses
+        .as_deref()
+        .unwrap_or_default()
+        .iter()
+        .find(|c| c.name == names::CONTAINER)
+        .cloned();
+    let phase = status.phase.as_deref();
+    let condition = |kind: &str| {
+        status.conditions.as_deref().unwrap_or_default().iter().find(|c| c.type_ == kind && c.status == "True")
+    };
+    let wanted = labels::for_member(&owner.spec.cluster_name, &owner.name_any());
+    PodView {
+        uid: uid(object),
+        ours: is_controlled_by(&object.metadata, &owner_uid),
+        deleting: object.metadata.deletion_timestamp.is_some(),
+        ended: matches!(phase, Some("Failed" | "Succeeded")),
+        ip: status.pod_ip.as_ref().and_then(|ip| ip.parse().ok()),
+        node: object.spec.as_ref().and_then(|s| s.node_name.clone()),
+        started: container.as_ref().and_then(|c| c.started).unwrap_or(false),
+        ready: condition("Ready").is_some(),
+        voter_label: object.labels().get(labels::ROLE).is_some_and(|role| role == labels::ROLE_VOTER),
+        labels_right: wanted.iter().all(|(key, value)| object.labels().get(key) == Some(value)),
+        instruction: instruction(object),
+        trouble: trouble(object, container.as_ref()),
+    }
+}
+
+fn instruction(object: &Pod) -> Option<JoinInstruction> {
+    objects::read_instruction(object.metadata.annotations.as_ref())
+}
+
+/// What keeps a Pod from running. A container that is being created is no trouble, however long it takes.
+fn trouble(pod: &Pod, container: Option<&ContainerStatus>) -> Option<PodTrouble> {
+    let status = pod.status.as_ref()?;
+    let unschedulable = status.conditions.as_deref().unwrap_or_default().iter().find(|c| {
+        c.type_ == "PodScheduled" && c.status == "False" && c.reason.as_deref() == Some("Unschedulable")
+    });
+    if let Some(condition) = unschedulable {
+        return Some(PodTrouble::Unschedulable(first_sentence(condition.message.as_deref())));
+    }
+    let state = container?;
+    let last = state.last_state.as_ref().and_then(|s| s.terminated.as_ref());
+    let now = state.state.as_ref();
+    let terminated = now.and_then(|s| s.terminated.as_ref()).or(last);
+    let waiting = now.and_then(|s| s.waiting.as_ref());
+    let words = |text: Option<&str>| first_sentence(text);
+    if let Some(waiting) = waiting {
+        let message = waiting.message.as_deref();
+        match waiting.reason.as_deref() {
+            // "ErrImagePull" alternates with "ImagePullBackOff"; the image is what a person needs.
+            Some("ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull") => {
+                return Some(PodTrouble::ImagePull(format!("image {} cannot be pulled", image(pod))));
+            }
+            Some("CreateContainerConfigError" | "CreateContainerError" | "RunContainerError") => {
+                return Some(PodTrouble::CannotStart(words(message)));
+            }
+            _ => {}
+        }
+    }
+    let ended_badly = waiting.and_then(|w| w.reason.as_deref()) == Some("CrashLoopBackOff")
+        || now.is_some_and(|s| s.terminated.as_ref().is_some_and(|t| t.exit_code != 0));
+    if !ended_badly {
+        return None;
+    }
+    let terminated = terminated?;
+    if terminated.reason.as_deref() == Some("OOMKilled") {
+        return Some(PodTrouble::OutOfMemory);
+    }
+    Some(PodTrouble::CrashLooping(last_words(terminated.message.as_deref())))
+}
+
+fn image(pod: &Pod) -> String {
+    let containers = pod.spec.as_ref().map(|s| s.containers.as_slice()).unwrap_or_default();
+    let etcd = containers.iter().find(|c| c.name == names::CONTAINER);
+    etcd.and_then(|c| c.image.clone()).unwrap_or_else(|| "of etcd".to_owned())
+}
+
+/// Text from others, short enough for a condition and without what changes at each occurrence.
+fn first_sentence(text: Option<&str>) -> String {
+    let text = text.unwrap_or("no reason given").trim();
+    let sentence = text.split(". ").next().unwrap_or(text);
+    sentence.chars().take(300).collect()
+}
+
+/// etcd's own last message: of a JSON log line, its `msg` and `error`; times stay out.
+fn last_words(text: Option<&str>) -> String {
+    let lines = text.unwrap_or_default().lines().rev();
+    let said = lines.filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok()).find_map(|line| {
+        let grave = matches!(line["level"].as_str(), Some("fatal" | "panic" | "error"));
+        let message = line["msg"].as_str().filter(|_| grave)?.to_owned();
+        Some(match line["error"].as_str() {
+            Some(error) => format!("{message}: {error}"),
+            None => message,
+        })
+    });
+    let words = said.unwrap_or_else(|| "its process ended; see its log".to_owned());
+    words.chars().take(300).collect()
+}
+
+/// The PVC of the EtcdMember `owner`.
+pub fn pvc(object: &PersistentVolumeClaim, owner: &EtcdMember) -> PvcView {
+    PvcView {
+        uid: uid(object),
+        ours: is_controlled_by(&object.metadata, &owner.uid().unwrap_or_default()),
+        deleting: object.metadata.deletion_timestamp.is_some(),
+    }
+}
