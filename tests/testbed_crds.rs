@@ -154,6 +154,21 @@ async fn the_api_server_finds_nothing_to_complain_about_in_the_crds() {
     }
 }
 
+// RB-05: client-side apply stores a second copy of the whole definition in an annotation.
+#[tokio::test]
+async fn the_crds_fit_into_the_annotation_of_client_side_apply() {
+    let client = kubernetes().await;
+    let api: Api<CustomResourceDefinition> = Api::all(client);
+    for crd in crds().unwrap() {
+        let copy = serde_json::to_string(&crd).unwrap();
+        let annotation = json!({ "kubectl.kubernetes.io/last-applied-configuration": copy });
+        let patch = Patch::Merge(json!({ "metadata": { "annotations": annotation } }));
+        let dry_run = PatchParams { dry_run: true, ..PatchParams::default() };
+        let name = crd.name_any();
+        api.patch(&name, &dry_run, &patch).await.unwrap_or_else(|e| panic!("{name}: {e}"));
+    }
+}
+
 // VC-06: what `kubectl explain` reads.
 #[tokio::test]
 async fn every_kind_is_described_in_the_servers_openapi() {

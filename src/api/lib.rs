@@ -52,7 +52,7 @@ pub use location::{BootstrapSpec, PvcSnapshotLocation, RestoreSpec, S3SnapshotLo
 pub use member::{EtcdMember, EtcdMemberSpec, EtcdMemberStatus, EtcdMemberTls};
 pub use options::{AdditionalMetadata, AutoCompactionMode, EtcdOptions};
 pub use quantity::bytes;
-pub use reason::Reason;
+pub use reason::{Reason, UnknownReason};
 pub use snapshot::{EtcdSnapshot, EtcdSnapshotSpec, EtcdSnapshotStatus, SnapshotArtifact, SnapshotPhase};
 pub use storage::{StorageMedium, StorageSpec};
 pub use tls::{

@@ -114,6 +114,9 @@ reasons! {
     /// All EtcdMembers are being deleted while the cluster is wanted. The last volume is kept. Delete the EtcdCluster if
     /// the cluster is to go; otherwise restore a member.
     Warning LastMemberKept,
+    /// A formed cluster has no EtcdMember left. No new cluster is begun under its name. Restore the EtcdMembers, or delete
+    /// the EtcdCluster and begin anew from a snapshot.
+    Warning AllMembersLost,
     /// The annotation reconcile-paused is set, so the operator changes nothing. Remove it to go on.
     Normal ReconcilePaused,
 
@@ -135,20 +138,50 @@ reasons! {
     Warning PodOutOfMemory,
     /// The Pod has not started yet. Wait; if it lasts, describe the Pod.
     Normal PodStarting,
+    /// The container cannot be created. The message holds the kubelet's words; a missing Secret or volume is the usual
+    /// cause.
+    Warning PodCannotStart,
+    /// The Pod has ended for good, such as by eviction. It is made anew.
+    Warning PodEnded,
+    /// The Pod is on its way out. If it lasts, its node may be gone.
+    Normal PodTerminating,
     /// The API server refused an object that the operator made. The message holds its words; a policy, a quota or a
     /// webhook is the usual cause.
     Warning ObjectRefused,
 
     // Where a member is on its way.
 
-    /// The member waits for its turn to join: members join one at a time. Nothing to do.
-    Normal AwaitingTurn,
+    /// Another member goes first: members change one at a time. Nothing to do.
+    Normal AnotherMemberFirst,
+    /// Another member is a learner, and there is one at a time. Nothing to do.
+    Normal LearnerPresent,
+    /// A member was added to etcd and its process has not been seen. If it lasts, look at its Pod.
+    Warning MemberNotStarted,
+    /// The replacement becomes a voter before the old member leaves. Nothing to do.
+    Normal ReplacementFirst,
     /// The learner is copying data from the leader. Nothing to do; large databases take minutes.
     Normal AwaitingLearnerSync,
+    /// The learner does not answer, or not steadily, so it is not promoted. If it lasts, look at its Pod.
+    Warning LearnerNotAnswering,
+    /// The learner stood still for too long. It is removed and a new one follows; check disk and network of its node.
+    Warning LearnerStalled,
     /// A change waits until enough voters answer. Look at the members that do not.
     Warning AwaitingQuorum,
-    /// A change waits for etcd's own rule that every voter has been connected for 5 seconds. Nothing to do.
-    Normal AwaitingEtcd,
+    /// A voter other than the one concerned does not serve, so the change waits. Look at that voter's Pod.
+    Warning VoterNotServing,
+    /// The change would leave no voter, so it is refused. Delete the EtcdCluster if the cluster is to go.
+    Warning LastVoter,
+    /// etcd says "unhealthy cluster": its voters must have been connected for 5 seconds. The operator asks again; nothing to
+    /// do unless it lasts.
+    Normal UnhealthyCluster,
+    /// The cluster has not formed, so it has no membership to change. Nothing to do.
+    Normal NotFormed,
+    /// Something has not been looked at yet. Nothing to do.
+    Normal NotKnownYet,
+    /// Something is being created or recorded. Nothing to do.
+    Normal InProgress,
+    /// A member is on its way to being a voter. Nothing to do.
+    Normal MemberJoining,
     /// It is not known whether the last membership change took effect, so no other is made. Resolved by itself once
     /// etcd can be asked.
     Warning MembershipInDoubt,
@@ -164,8 +197,13 @@ reasons! {
     Normal MemberIsLearner,
     /// The member is on its way out of the cluster. Nothing to do.
     Normal MemberLeaving,
-    /// etcd says that this member was removed from the cluster. It is replaced.
-    Warning RemovedFromCluster,
+    /// etcd does not list this member any more, so it can never come back. It is replaced.
+    Warning RemovedFromEtcd,
+    /// etcd does not list this member yet. It joins when its turn comes.
+    Normal NotListed,
+    /// The recorded member ID is not the one that etcd lists at this peer URL. Every change to this member has stopped.
+    /// Compare `etcdctl member list` with the EtcdMembers.
+    Warning MemberIdMismatch,
     /// The member is paused. Set replicas to resume.
     Normal Dormant,
     /// etcd reports the version that the spec asks for. Nothing to do.
@@ -200,8 +238,6 @@ reasons! {
     Normal MemberRemoved,
     /// A member is replaced by a new one.
     Normal MemberReplaced,
-    /// A learner that did not catch up was removed; a new one follows.
-    Warning LearnerGivenUp,
     /// A member's Pod was created.
     Normal PodCreated,
     /// A member's Pod was deleted.
@@ -223,7 +259,7 @@ reasons! {
     /// A running cluster of the Go operator was taken over.
     Normal ClusterAdopted,
     /// The EtcdCluster is gone; its members are let go without touching etcd.
-    Normal ClusterReleased,
+    Normal ClusterGone,
 }
 
 impl fmt::Display for Reason {
