@@ -34,7 +34,7 @@ enum Entry {
 }
 
 impl Image {
-    /// An empty image. `reference` is its full name with a tag, `docker.io/library/busybox:1`.
+    /// An empty image. `reference` is its name with a tag, as a Pod has it: `etcd-operator:dev`.
     pub fn new(reference: impl Into<String>) -> Self {
         Image { reference: reference.into(), ..Image::default() }
     }
@@ -160,7 +160,7 @@ impl Image {
         let mut entry = descriptor(&manifest, "application/vnd.oci.image.manifest.v1+json");
         entry["platform"] = json!({"architecture": architecture, "os": "linux"});
         entry["annotations"] = json!({
-            "io.containerd.image.name": self.reference,
+            "io.containerd.image.name": full_name(&self.reference),
             "org.opencontainers.image.ref.name": tag,
         });
         let index = json!({
@@ -218,6 +218,16 @@ impl Image {
             }
         }
         archive.into_inner().context("closing the layer")
+    }
+}
+
+/// The name under which a container runtime looks an image up: without a registry it is Docker's,
+/// and there without a project it is "library".
+fn full_name(reference: &str) -> String {
+    match reference.split_once('/') {
+        None => format!("docker.io/library/{reference}"),
+        Some((first, _)) if first.contains(['.', ':']) || first == "localhost" => reference.to_owned(),
+        Some(_) => format!("docker.io/{reference}"),
     }
 }
 
@@ -284,6 +294,14 @@ mod tests {
         assert!(names.contains(&digest.replacen("sha256:", "blobs/sha256/", 1)), "{names:?}");
         assert_eq!(names.iter().filter(|n| n.starts_with("blobs/sha256/") && n.len() > 60).count(), 3);
         fs::remove_file(out).unwrap();
+    }
+
+    #[test]
+    fn a_short_name_is_stored_as_the_kubelet_will_ask_for_it() {
+        assert_eq!(full_name("etcd-operator:dev"), "docker.io/library/etcd-operator:dev");
+        assert_eq!(full_name("someone/etcd-operator:dev"), "docker.io/someone/etcd-operator:dev");
+        assert_eq!(full_name("localhost:5000/x:1"), "localhost:5000/x:1");
+        assert_eq!(full_name("quay.io/coreos/etcd:v3.6.16"), "quay.io/coreos/etcd:v3.6.16");
     }
 
     #[test]

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use etcd_operator_testbed::layout::StateDir;
-use etcd_operator_testbed::{Context, Error, Result};
+use etcd_operator_testbed::{Context, Result};
 use tokio::process::Command;
 use tokio::sync::mpsc;
 
@@ -96,22 +96,4 @@ impl Components {
     fn set(&self, name: &str, state: String) {
         self.started.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), state);
     }
-}
-
-/// Runs a program to its end; its output becomes the error's text if it fails.
-pub(crate) async fn run(program: &str, args: &[&str]) -> Result<()> {
-    let out = Command::new(program).args(args).stdin(Stdio::null()).output().await;
-    let out = out.context(format_args!("running {program}"))?;
-    if out.status.success() {
-        return Ok(());
-    }
-    let text = String::from_utf8_lossy(&out.stderr);
-    Err(Error::new(format!("{program} {} ended with {}: {}", args.join(" "), out.status, text.trim())))
-}
-
-/// Puts one image archive on one node.
-pub(crate) async fn import(node: u32, archive: &Path) -> Result<()> {
-    let socket = format!("/run/testbed/node{node}/containerd.sock");
-    let archive = archive.to_string_lossy();
-    run("ctr", &["--address", &socket, "--namespace", "k8s.io", "images", "import", &archive]).await
 }

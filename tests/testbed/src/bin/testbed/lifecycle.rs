@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, SystemTime};
 
-use etcd_operator_testbed::layout::{self, StateDir, cache_dir, source_dir};
+use etcd_operator_testbed::layout::{StateDir, cache_dir, source_dir};
 use etcd_operator_testbed::{Context, Error, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -251,10 +251,4 @@ pub(crate) fn exec(words: &[std::ffi::OsString]) -> Result<ExitCode> {
         .env("ETCD_OPERATOR_TESTBED_DIR", state.root())
         .exec();
     Err(Error::new(format!("running {}: {error}", Path::new(program).display())))
-}
-
-/// Puts an image archive on every node.
-pub(crate) async fn load_image(archive: &Path) -> Result<()> {
-    let nodes = layout::running()?.nodes;
-    futures::future::try_join_all((1..=nodes).map(|n| crate::components::import(n, archive))).await.map(drop)
 }

@@ -19,7 +19,7 @@ use std::process::{Command, ExitCode};
 use clap::{Parser, Subcommand};
 use etcd_operator_testbed::image::Image;
 use etcd_operator_testbed::layout::StateDir;
-use etcd_operator_testbed::{Context, Error, Result};
+use etcd_operator_testbed::{Context, Error, Result, Testbed};
 
 /// A real Kubernetes on this machine, for tests, benches and the demo.
 ///
@@ -134,7 +134,7 @@ fn run(action: Action) -> Result<ExitCode> {
         }
         Action::LoadImage { archive } => {
             lifecycle::enter(&StateDir::from_env()?)?;
-            wait(lifecycle::load_image(&archive))?;
+            wait(async { Testbed::current().await?.load_image(&archive).await })?;
         }
         Action::Mkimage(arguments) => mkimage(&arguments)?,
         Action::Logs { component } => lifecycle::logs(component.as_deref())?,

@@ -19,7 +19,7 @@ use tokio::net::{TcpStream, UnixListener, UnixStream};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::cgroups::Cgroups;
-use crate::components::{Components, import};
+use crate::components::Components;
 use crate::provisioner::Provisioner;
 
 /// Node 1's address carries the API server.
@@ -275,7 +275,7 @@ impl Supervisor {
     async fn import_images(&self, n: u32) -> Result<()> {
         self.runtime_ready(n).await?;
         for archive in &self.plan.images {
-            import(n, archive).await?;
+            etcd_operator_testbed::Node::new(n).load_image(archive).await?;
         }
         self.say(format_args!("images on node{n}"));
         Ok(())
