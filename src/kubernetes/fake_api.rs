@@ -38,7 +38,6 @@ type Faults = Box<dyn FnMut(&Seen) -> Fault + Send>;
 pub(crate) struct Seen {
     pub(crate) method: Method,
     pub(crate) path: String,
-    #[allow(dead_code, reason = "for the text of failed assertions")]
     pub(crate) query: String,
     pub(crate) body: Value,
 }
@@ -103,7 +102,9 @@ impl FakeApi {
         let fault = {
             let mut inner = self.inner();
             inner.log.push(seen.clone());
-            inner.faults.as_mut().map_or(Fault::None, |f| f(&seen))
+            let fault = inner.faults.as_mut().map_or(Fault::None, |f| f(&seen));
+            // A watch on which nothing ever happens.
+            if seen.query.contains("watch=true") { Fault::Hang } else { fault }
         };
         let carry_out = || self.inner().carry_out(&seen);
         let answer = match fault {

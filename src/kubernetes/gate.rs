@@ -207,6 +207,18 @@ impl Writer {
         self.create(Effect::CreatePvc, pvc).await
     }
 
+    /// PATCH of a PVC's labels.
+    ///
+    /// # Errors
+    /// See [`Writer::create_service`].
+    pub async fn patch_pvc(
+        &self,
+        target: &Target,
+        patch: Value,
+    ) -> Result<PersistentVolumeClaim, ApiFailure> {
+        self.patch(Effect::PatchPvc, target, patch).await
+    }
+
     /// DELETE of a PVC in exactly this version.
     ///
     /// # Errors

@@ -3,17 +3,24 @@
 //! - [`client`], [`failure`]: how a call is made, and what its failure says about the world.
 //! - [`lease`], [`shards`]: which process owns which clusters.
 //! - [`gate`]: the one way by which anything is written.
+//! - [`stores`], [`reads`]: what is known without asking, and what the API server itself says.
+//! - [`events`]: what people are told.
 //! - [`objects`], [`drift`], [`patch`]: what objects look like, and the smallest change to them.
 
 pub mod client;
 pub mod drift;
+pub mod events;
 pub mod failure;
 pub mod gate;
 pub mod lease;
 pub mod objects;
 mod ownership;
 pub mod patch;
+pub mod reads;
 pub mod shards;
+pub mod status;
+pub mod stores;
+pub mod view;
 
 #[cfg(test)]
 mod fake_api;

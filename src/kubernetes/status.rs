@@ -109,9 +109,9 @@ pub fn member(
     let at = timestamp(now);
     let joined = record.member_id.is_some();
     let (joined_reason, joined_words) = match (joined, record.is_voter) {
-        (true, true) => (Reason::MemberPromoted, "it is a voter"),
-        (true, false) => (Reason::LearnerAdded, "it is a learner"),
-        (false, _) => (Reason::MemberJoining, "its process has not answered as a member yet"),
+        (true, true) => (Reason::MemberJoined, "it is a voter"),
+        (true, false) => (Reason::MemberIsLearner, "it is a learner"),
+        (false, _) => (Reason::NotJoined, "its process has not answered as a member yet"),
     };
     let all = &mut status.conditions;
     conditions::upsert(
@@ -124,18 +124,31 @@ pub fn member(
         &at,
     );
     let (ready_reason, ready_words) = match (record.ready, trouble) {
-        (true, _) => (Reason::QuorumHealthy, "it is a voter and serves linearizable reads".to_owned()),
+        (true, _) => (Reason::MemberServing, "it is a voter and serves linearizable reads".to_owned()),
         (false, Some((why, words))) => (reason(why), words),
-        (false, None) if !(joined && record.is_voter) => (Reason::MemberJoining, "it is not a voter yet".to_owned()),
-        (false, None) => (Reason::MembersUnhealthy, "it does not serve linearizable reads".to_owned()),
+        (false, None) if !(joined && record.is_voter) => {
+            (Reason::NotJoined, "it is not a voter yet".to_owned())
+        }
+        (false, None) => (Reason::MemberNotServing, "it does not serve linearizable reads".to_owned()),
     };
-    conditions::upsert(all, conditions::READY, record.ready.into(), ready_reason, ready_words, generation, &at);
+    conditions::upsert(
+        all,
+        conditions::READY,
+        record.ready.into(),
+        ready_reason,
+        ready_words,
+        generation,
+        &at,
+    );
     let drifted = status.version.as_ref().is_some_and(|running| *running != object.spec.version);
     if status.version.is_some() {
         let (why, words) = if drifted {
-            (Reason::SpecChanged, format!("it does not run {}, which its spec asks for", object.spec.version))
+            (
+                Reason::VersionDiffers,
+                format!("it does not run {}, which its spec asks for", object.spec.version),
+            )
         } else {
-            (Reason::Reconciled, "it runs the version that its spec asks for".to_owned())
+            (Reason::VersionMatches, "it runs the version that its spec asks for".to_owned())
         };
         conditions::upsert(
             &mut status.conditions,

@@ -14,9 +14,7 @@ use k8s_openapi::{
 };
 use kube::ResourceExt;
 
-use crate::{
-    objects::{self, instruction_of, is_controlled_by},
-};
+use crate::objects::{self, is_controlled_by};
 
 /// The time that an API server's timestamp shows.
 pub fn time(time: &v1::Time) -> Time {
@@ -122,7 +120,12 @@ pub fn pod(object: &Pod, owner: &EtcdMember) -> PodView {
         .cloned();
     let phase = status.phase.as_deref();
     let condition = |kind: &str| {
-        status.conditions.as_deref().unwrap_or_default().iter().find(|c| c.type_ == kind && c.status == "True")
+        status
+            .conditions
+            .as_deref()
+            .unwrap_or_default()
+            .iter()
+            .find(|c| c.type_ == kind && c.status == "True")
     };
     let wanted = labels::for_member(&owner.spec.cluster_name, &owner.name_any());
     PodView {
@@ -201,14 +204,15 @@ fn first_sentence(text: Option<&str>) -> String {
 /// etcd's own last message: of a JSON log line, its `msg` and `error`; times stay out.
 fn last_words(text: Option<&str>) -> String {
     let lines = text.unwrap_or_default().lines().rev();
-    let said = lines.filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok()).find_map(|line| {
-        let grave = matches!(line["level"].as_str(), Some("fatal" | "panic" | "error"));
-        let message = line["msg"].as_str().filter(|_| grave)?.to_owned();
-        Some(match line["error"].as_str() {
-            Some(error) => format!("{message}: {error}"),
-            None => message,
-        })
-    });
+    let said =
+        lines.filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok()).find_map(|line| {
+            let grave = matches!(line["level"].as_str(), Some("fatal" | "panic" | "error"));
+            let message = line["msg"].as_str().filter(|_| grave)?.to_owned();
+            Some(match line["error"].as_str() {
+                Some(error) => format!("{message}: {error}"),
+                None => message,
+            })
+        });
     let words = said.unwrap_or_else(|| "its process ended; see its log".to_owned());
     words.chars().take(300).collect()
 }

@@ -20,8 +20,7 @@ use kube::Resource;
 
 pub use address::{client_url, dns_name, peer_url};
 pub use member::{NewMember, member};
-pub(crate) use pod::{instruction_annotations, read_instruction};
-pub use pod::{PodSettings, pod};
+pub use pod::{PodSettings, instruction_annotations, pod, read_instruction};
 pub use pvc::pvc;
 pub use service::{client_service, headless_service, service};
 

@@ -90,7 +90,7 @@ pub fn pod(
 }
 
 /// The annotations that carry the join instruction.
-pub(crate) fn instruction_annotations(instruction: &JoinInstruction) -> BTreeMap<String, String> {
+pub fn instruction_annotations(instruction: &JoinInstruction) -> BTreeMap<String, String> {
     BTreeMap::from([
         (labels::INITIAL_CLUSTER.to_owned(), instruction.initial_cluster().to_owned()),
         (labels::INITIAL_CLUSTER_STATE.to_owned(), instruction.state().to_owned()),
@@ -98,7 +98,7 @@ pub(crate) fn instruction_annotations(instruction: &JoinInstruction) -> BTreeMap
 }
 
 /// The join instruction that a Pod's annotations carry; none if they are missing or damaged.
-pub(crate) fn read_instruction(annotations: Option<&BTreeMap<String, String>>) -> Option<JoinInstruction> {
+pub fn read_instruction(annotations: Option<&BTreeMap<String, String>>) -> Option<JoinInstruction> {
     let annotations = annotations?;
     let initial_cluster = annotations.get(labels::INITIAL_CLUSTER)?.clone();
     match annotations.get(labels::INITIAL_CLUSTER_STATE)?.as_str() {
