@@ -5,6 +5,7 @@
 //! first, and only one leaves at a time.
 
 use crate::{
+    etcd::{MemberList, quorum},
     ids::MemberName,
     reason::Reason,
     view::{ClusterSituation, MemberFacts, Presence},
@@ -67,7 +68,13 @@ pub fn departure(situation: &ClusterSituation, name: &MemberName) -> Departure {
     if facts.member.stays() {
         return Departure::Hold(Reason::NotKnownYet);
     }
-    if situation.cluster.recorded.cluster_id.is_none() || !situation.is_listed(facts) {
+    if situation.cluster.recorded.cluster_id.is_none() {
+        return Departure::Go;
+    }
+    // Without a list nobody can be removed, so nobody stops working for it: the members that are on
+    // their way out may be the ones whose return brings the list back.
+    let Some(list) = situation.list.list() else { return Departure::Hold(Reason::NotKnownYet) };
+    if !situation.is_listed(facts) {
         return Departure::Go;
     }
     let rank =
@@ -80,13 +87,28 @@ pub fn departure(situation: &ClusterSituation, name: &MemberName) -> Departure {
     if first.is_some_and(|f| f.member.name != *name) {
         return Departure::Hold(Reason::AnotherMemberFirst);
     }
-    if !situation.is_voter(facts) || facts.is_dead() {
+    if !situation.is_voter(facts) {
         return Departure::Go;
     }
-    let Some(wanted) = situation.wanted() else { return Departure::Hold(Reason::NotKnownYet) };
-    match (situation.list.list(), facts.look.serves()) {
-        (None, _) | (_, false) => Departure::Hold(Reason::NotKnownYet),
-        (Some(_), true) if situation.serving() > wanted => Departure::Go,
-        (Some(_), true) => Departure::Hold(Reason::ReplacementFirst),
+    if facts.is_dead() {
+        return dead_voter(situation, list, facts);
     }
+    let Some(wanted) = situation.wanted() else { return Departure::Hold(Reason::NotKnownYet) };
+    match facts.look.serves() {
+        false => Departure::Hold(Reason::NotKnownYet),
+        true if situation.serving() > wanted => Departure::Go,
+        true => Departure::Hold(Reason::ReplacementFirst),
+    }
+}
+
+/// A dead voter leaves only while the others could remove it. Without their quorum it lives on and
+/// its Pod is started again: it may be the one that brings the quorum back.
+fn dead_voter(situation: &ClusterSituation, list: &MemberList, facts: &MemberFacts) -> Departure {
+    let rest = list.voters().filter(|l| !l.is_at(&facts.member.peer_url)).count();
+    let serving = situation
+        .members
+        .iter()
+        .filter(|m| m.member.name != facts.member.name && situation.is_voter(m) && m.look.serves())
+        .count();
+    if serving >= quorum(rest) { Departure::Go } else { Departure::Hold(Reason::AwaitingQuorum) }
 }
