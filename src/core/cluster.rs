@@ -80,7 +80,7 @@ pub fn decide(s: &ClusterSituation) -> ClusterDecision {
 pub fn hands_off(s: &ClusterSituation) -> Option<ClusterDecision> {
     let stop = |reason, facts: String| Some(ClusterDecision::HandsOff { reason, facts });
     if s.cluster.paused {
-        return stop(Reason::Paused, "paused by annotation; remove it to go on".into());
+        return stop(Reason::ReconcilePaused, "paused by annotation; remove it to go on".into());
     }
     if !s.cluster.refused.is_empty() {
         let all = s.cluster.refused.iter().map(|r| format!("{}: {}", r.field, r.why)).collect::<Vec<_>>();
@@ -223,8 +223,10 @@ fn keep(s: &ClusterSituation, wanted: usize) -> ClusterDecision {
 /// quorum of the others serves.
 fn repair(s: &ClusterSituation, staying: &[&MemberFacts]) -> Option<ClusterDecision> {
     let list = s.list.list()?;
-    if s.members.iter().any(|m| !m.member.stays()) || s.serving() < crate::etcd::quorum(list.voters().count())
-    {
+    // Who is held until a replacement votes does not stand in the way: the replacement may be the one
+    // that has to go.
+    let going = s.members.iter().any(|m| !m.member.stays() && may_leave(s, &m.member.name) == Departure::Go);
+    if going || s.serving() < crate::etcd::quorum(list.voters().count()) {
         return None;
     }
     let lost = staying.iter().find_map(|m| {
