@@ -1,0 +1,3 @@
+//! The tests, by what they are about.
+
+mod lifecycle;
