@@ -11,10 +11,12 @@ use etcd_operator_core::{
     reason::Reason as CoreReason,
     report::{Condition, Report, Verdict},
     time::Time,
-    view::MemberFacts,
+    view::{MemberFacts, Target},
 };
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1, jiff::Timestamp};
 use kube::ResourceExt;
+
+use crate::view;
 
 /// The API's reason of the same name.
 pub fn reason(reason: CoreReason) -> Reason {
@@ -40,9 +42,14 @@ pub fn cluster(object: &EtcdCluster, report: &Report, now: Time) -> EtcdClusterS
     if let Some(id) = report.record.cluster_id {
         status.cluster_id = Some(id.to_string());
     }
-    if report.record.target.is_some() {
-        // The target always follows the spec as it is in this very object.
-        status.observed = Some(ObservedClusterSpec::from(&object.spec));
+    // Paused or refused, the target stays what it was; only a target that is this very spec is taken up.
+    let spec = ObservedClusterSpec::from(&object.spec);
+    let wanted = Target {
+        replicas: usize::try_from(spec.replicas).unwrap_or_default(),
+        template: view::template(&spec),
+    };
+    if report.record.target.as_ref() == Some(&wanted) {
+        status.observed = Some(spec);
         if status.cluster_token.is_none() {
             let namespace = object.namespace().unwrap_or_default();
             let uid = object.uid().unwrap_or_default();
@@ -164,13 +171,5 @@ pub fn member(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_reason_of_core_has_a_namesake_in_the_api() {
-        for core in CoreReason::ALL {
-            assert_eq!(core.as_str().parse::<Reason>().map(Reason::as_str), Ok(core.as_str()), "{core}");
-        }
-    }
-}
+#[path = "status_tests.rs"]
+mod tests;

@@ -176,8 +176,12 @@ fn trouble(pod: &Pod, container: Option<&ContainerStatus>) -> Option<PodTrouble>
             _ => {}
         }
     }
+    // Between two ends it runs for a moment. It is in trouble until it has come further than the last time,
+    // else the condition would change its mind at each restart (MT-03).
+    let not_up = now.is_some_and(|s| s.running.is_some()) && state.started != Some(true);
     let ended_badly = waiting.and_then(|w| w.reason.as_deref()) == Some("CrashLoopBackOff")
-        || now.is_some_and(|s| s.terminated.as_ref().is_some_and(|t| t.exit_code != 0));
+        || now.is_some_and(|s| s.terminated.as_ref().is_some_and(|t| t.exit_code != 0))
+        || (not_up && last.is_some_and(|t| t.exit_code != 0));
     if !ended_badly {
         return None;
     }
@@ -194,11 +198,27 @@ fn image(pod: &Pod) -> String {
     etcd.and_then(|c| c.image.clone()).unwrap_or_else(|| "of etcd".to_owned())
 }
 
-/// Text from others, short enough for a condition and without what changes at each occurrence.
+/// Text from others, short enough for a condition and without what changes at each occurrence: long
+/// hexadecimal words are IDs of containers and sandboxes, new ones at each try.
 fn first_sentence(text: Option<&str>) -> String {
     let text = text.unwrap_or("no reason given").trim();
     let sentence = text.split(". ").next().unwrap_or(text);
-    sentence.chars().take(300).collect()
+    let is_word = |c: char| c.is_ascii_alphanumeric();
+    let mut said = String::new();
+    let mut rest = sentence;
+    while !rest.is_empty() {
+        let end = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
+        let (word, after) = rest.split_at(end);
+        let id = word.len() >= 12
+            && word.bytes().all(|b| b.is_ascii_hexdigit())
+            && word.bytes().any(|b| b.is_ascii_digit());
+        said.push_str(if id { "..." } else { word });
+        let end = after.find(is_word).unwrap_or(after.len());
+        let (between, after) = after.split_at(end);
+        said.push_str(between);
+        rest = after;
+    }
+    said.chars().take(300).collect()
 }
 
 /// etcd's own last message: of a JSON log line, its `msg` and `error`; times stay out.
@@ -225,3 +245,7 @@ pub fn pvc(object: &PersistentVolumeClaim, owner: &EtcdMember) -> PvcView {
         deleting: object.metadata.deletion_timestamp.is_some(),
     }
 }
+
+#[cfg(test)]
+#[path = "view_tests.rs"]
+mod tests;

@@ -1,0 +1,196 @@
+//! What is written of a report, and that the same report again is no write.
+
+use etcd_operator_api::EtcdClusterSpec;
+use etcd_operator_core::{
+    ids::ClusterId,
+    view::{ClusterRecord, MemberRecord, Presence, Target},
+};
+use serde_json::json;
+
+use super::*;
+use crate::{patch, view};
+
+fn object() -> EtcdCluster {
+    let mut object = EtcdCluster::new("db", EtcdClusterSpec::new("3.6.16"));
+    object.metadata.namespace = Some("ns".into());
+    object.metadata.uid = Some("u".into());
+    object.metadata.generation = Some(4);
+    object
+}
+
+fn target_of(object: &EtcdCluster) -> Target {
+    let view = view::cluster(object);
+    Target { replicas: view.replicas, template: view.template }
+}
+
+fn said(verdict: Verdict, reason: CoreReason, message: &str) -> Condition {
+    Condition { verdict, reason, message: message.into() }
+}
+
+fn report(object: &EtcdCluster) -> Report {
+    Report {
+        record: ClusterRecord {
+            cluster_id: Some(ClusterId(0xab)),
+            target: Some(target_of(object)),
+            progress_deadline: Some(Time(1_767_225_601_999)),
+        },
+        ready_members: Some(2),
+        broken_members: 1,
+        available: said(Verdict::True, CoreReason::QuorumAvailable, "2 of 3 voters serve"),
+        progressing: said(Verdict::True, CoreReason::SpecChanged, "a member is joining"),
+        degraded: said(Verdict::True, CoreReason::MembersUnhealthy, "not serving: db-x7k2p"),
+    }
+}
+
+#[test]
+fn every_reason_of_core_has_a_namesake_in_the_api() {
+    for core in CoreReason::ALL {
+        assert_eq!(core.as_str().parse::<Reason>().map(Reason::as_str), Ok(core.as_str()), "{core}");
+    }
+}
+
+// MT-03
+#[test]
+fn the_same_report_again_is_nothing_to_write_however_much_later() {
+    let mut object = object();
+    let report = report(&object);
+    object.status = Some(cluster(&object, &report, Time(1_767_225_600_123)));
+    // Through the wire, as the next look gets it.
+    object.status = serde_json::from_value(json!(object.status)).unwrap();
+    for hour in 1..48 {
+        let again = cluster(&object, &report, Time(1_767_225_600_123 + hour * 3_600_000));
+        assert_eq!(patch::diff_of(object.status.as_ref(), &again).unwrap(), None, "after {hour} hours");
+    }
+}
+
+#[test]
+fn a_first_report_records_what_later_decisions_rely_on() {
+    let mut object = object();
+    let report = report(&object);
+    object.status = Some(cluster(&object, &report, Time(1_767_225_600_000)));
+    let status = object.status.as_ref().unwrap();
+    assert_eq!(status.cluster_id.as_deref(), Some("00000000000000ab"));
+    assert_eq!(status.cluster_token.as_deref(), Some("ns-db-u"));
+    assert_eq!((status.ready_members, status.broken_members), (2, 1));
+    assert!(status.conditions.iter().all(|c| c.observed_generation == Some(4)));
+    assert_eq!(status.conditions.len(), 3);
+    let back = view::cluster(&object).recorded;
+    assert_eq!(back.cluster_id, report.record.cluster_id);
+    assert_eq!(back.target, report.record.target);
+}
+
+#[test]
+fn a_spec_that_is_not_taken_up_does_not_become_the_target() {
+    let mut object = object();
+    object.status = Some(cluster(&object, &report(&object), Time(0)));
+    let taken_up = target_of(&object);
+    // Paused or refused: the report's target stays the old one while the spec is another.
+    let mut stopped = report(&object);
+    stopped.record.target = Some(taken_up.clone());
+    object.spec.version = "9.9.9".into();
+    object.spec.replicas = 7;
+    object.status = Some(cluster(&object, &stopped, Time(0)));
+    assert_eq!(view::cluster(&object).recorded.target, Some(taken_up));
+}
+
+#[test]
+fn the_cluster_id_is_never_taken_away_again() {
+    let mut object = object();
+    object.status = Some(cluster(&object, &report(&object), Time(0)));
+    let mut forgetful = report(&object);
+    forgetful.record.cluster_id = None;
+    let status = cluster(&object, &forgetful, Time(0));
+    assert_eq!(status.cluster_id.as_deref(), Some("00000000000000ab"));
+}
+
+// MT-02
+#[test]
+fn what_is_not_known_yet_neither_replaces_what_was_nor_claims_anything() {
+    let mut object = object();
+    let mut unknown = report(&object);
+    unknown.available = said(Verdict::Unknown, CoreReason::NotKnownYet, "not looked at yet");
+    unknown.ready_members = None;
+    let first = cluster(&object, &unknown, Time(0));
+    let available = conditions::find(&first.conditions, conditions::AVAILABLE).unwrap();
+    assert_eq!(available.status, "Unknown");
+
+    object.status = Some(cluster(&object, &report(&object), Time(0)));
+    let later = cluster(&object, &unknown, Time(99_000));
+    assert!(conditions::is_true(&later.conditions, conditions::AVAILABLE));
+    assert_eq!(later.ready_members, 2);
+}
+
+#[test]
+fn conditions_and_fields_of_others_stay() {
+    let mut object = object();
+    let mut status = object.status_or_default();
+    status.auth_enabled = true;
+    conditions::upsert(
+        &mut status.conditions,
+        "example.com/Blessed",
+        Status::True,
+        Reason::Reconciled,
+        "",
+        None,
+        &timestamp(Time(0)),
+    );
+    object.status = Some(status);
+    let after = cluster(&object, &report(&object), Time(0));
+    assert!(after.auth_enabled && conditions::is_true(&after.conditions, "example.com/Blessed"));
+}
+
+fn member_object() -> EtcdMember {
+    serde_json::from_value(json!({"apiVersion": "etcd-operator.cozystack.io/v1alpha2", "kind": "EtcdMember",
+        "metadata": {"namespace": "ns", "name": "db-x7k2p", "uid": "member-uid", "generation": 2},
+        "spec": {"clusterName": "db", "version": "3.6.16", "storage": {}, "initialCluster": "",
+            "clusterToken": "t"}}))
+    .unwrap()
+}
+
+fn facts(object: &EtcdMember, recorded: MemberRecord) -> MemberFacts {
+    let mut member = view::member(object);
+    member.recorded = recorded;
+    MemberFacts {
+        member,
+        pod: Presence::Unknown,
+        pvc: Presence::Unknown,
+        look: Look::Unknown { since: Time(0) },
+        stalled: false,
+    }
+}
+
+fn full_record() -> MemberRecord {
+    MemberRecord {
+        member_id: Some(etcd_operator_core::ids::MemberId(0xcd)),
+        is_voter: true,
+        ready: true,
+        pvc_uid: Some("p".into()),
+        pod_uid: Some("q".into()),
+    }
+}
+
+#[test]
+fn a_members_record_comes_back_as_it_was_written() {
+    let mut object = member_object();
+    let record = full_record();
+    object.status = Some(member(&object, &facts(&object, record.clone()), None, Time(5_000)));
+    assert_eq!(view::member(&object).recorded, record);
+    let status = object.status.as_ref().unwrap();
+    assert_eq!(status.pvc_name.as_deref(), Some("data-db-x7k2p"));
+    assert_eq!((status.pod_name.as_deref(), status.replicas), (Some("db-x7k2p"), 1));
+    let again = member(&object, &facts(&object, record), None, Time(500_000));
+    assert_eq!(patch::diff_of(object.status.as_ref(), &again).unwrap(), None);
+}
+
+#[test]
+fn a_member_that_is_not_a_serving_voter_is_not_ready_and_says_why() {
+    let object = member_object();
+    let record = MemberRecord { ready: false, ..full_record() };
+    let trouble = Some((CoreReason::PodCrashLooping, "Pod db-x7k2p: no space".to_owned()));
+    let status = member(&object, &facts(&object, record), trouble, Time(0));
+    let ready = conditions::find(&status.conditions, conditions::READY).unwrap();
+    assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "PodCrashLooping"));
+    let learner = MemberRecord { ready: false, is_voter: false, ..full_record() };
+    let status = member(&object, &facts(&object, learner), None, Time(0));
+    assert!(!conditions::is_true(&status.conditions, conditions::READY));
+}
