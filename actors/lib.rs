@@ -10,12 +10,14 @@
 //! An actor gathers a view, lets core decide, does one effect, and takes the view again. Nothing
 //! waits in a handler but the guard; mailboxes hold wakes, which coalesce, and answers.
 
+mod adapter;
 mod board;
 mod children;
 mod clock;
 mod cluster_supervisor;
 mod context;
 mod intake;
+mod launch;
 mod member;
 mod messages;
 mod metrics;
@@ -25,9 +27,11 @@ mod ports;
 mod quorum_guard;
 mod wake;
 
+pub use adapter::Kubernetes;
 pub use clock::Clock;
 pub use context::{Context, EtcdPorts};
 pub use intake::Intake;
+pub use launch::{LaunchError, News, Running};
 pub use messages::OperatorMsg;
 pub use metrics::Metrics;
 pub use operator::{Operator, OperatorArgs};

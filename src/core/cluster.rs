@@ -67,7 +67,12 @@ pub fn decide(s: &ClusterSituation) -> ClusterDecision {
         return ClusterDecision::Wait(Reason::ClusterGone);
     }
     if let Some(stop) = hands_off(s) {
-        return stop;
+        return match (&stop, rival_seed(s)) {
+            (ClusterDecision::HandsOff { reason: Reason::AnotherMemberFirst, .. }, Some(rival)) => {
+                delete(rival, Reason::AnotherMemberFirst)
+            }
+            _ => stop,
+        };
     }
     if let Some(decision) = services(s) {
         return decision;
@@ -88,6 +93,12 @@ pub fn hands_off(s: &ClusterSituation) -> Option<ClusterDecision> {
         return stop(
             if not_yet { Reason::FieldNotSupportedYet } else { Reason::InvalidSpec },
             all.join("; "),
+        );
+    }
+    if let Some(rival) = rival_seed(s) {
+        return stop(
+            Reason::AnotherMemberFirst,
+            format!("there are two first members; {} is removed before the other goes on", rival.member.name),
         );
     }
     let recorded = s.cluster.recorded.cluster_id?;
@@ -125,6 +136,20 @@ pub fn hands_off(s: &ClusterSituation) -> Option<ClusterDecision> {
         return stop(Reason::UnexplainedMember, stranger);
     }
     None
+}
+
+/// Before the cluster is formed: a second seed. A create of a former life of the operator can land
+/// after its successor has found nothing and made a seed of its own. Each would form a cluster, so
+/// neither does anything until one of them is on its way out: the one that has not got as far.
+fn rival_seed(s: &ClusterSituation) -> Option<&MemberFacts> {
+    if s.cluster.recorded.cluster_id.is_some() {
+        return None;
+    }
+    let seeds = || s.members.iter().filter(|m| m.member.seed && m.member.stays());
+    let rank = |m: &&MemberFacts| {
+        (m.member.recorded.pvc_uid.is_none(), m.member.created, m.member.name.clone())
+    };
+    if seeds().count() < 2 { None } else { seeds().max_by_key(rank) }
 }
 
 /// A member of etcd's list that no EtcdMember accounts for.
@@ -231,7 +256,8 @@ fn repair(s: &ClusterSituation, staying: &[&MemberFacts]) -> Option<ClusterDecis
     }
     let lost = staying.iter().find_map(|m| {
         let unlisted = list.at(&m.member.peer_url).is_none();
-        if unlisted && !m.member.initial_cluster.is_empty() {
+        // A seed is listed from the formation on; only a joiner has a time before it is.
+        if unlisted && (m.member.seed || !m.member.initial_cluster.is_empty()) {
             Some((m, Reason::RemovedFromEtcd))
         } else if m.stalled {
             Some((m, Reason::LearnerStalled))

@@ -120,7 +120,7 @@ pub fn decide(s: &MemberSituation) -> MemberDecision {
         Owner::Gone if leaving && s.facts.member.finalizer => MemberDecision::Act(MemberAction::Release),
         Owner::Gone => wait(Reason::ClusterGone),
         Owner::Present { hands_off: true, .. } => {
-            record(s, None).map_or_else(|| wait(Reason::Paused), MemberDecision::Act)
+            record(s, None).map_or_else(|| wait(Reason::ReconcilePaused), MemberDecision::Act)
         }
         Owner::Present { .. } if leaving && !s.facts.member.finalizer => wait(Reason::MemberLeaving),
         Owner::Present { .. } if leaving && s.departure == Departure::Go => leave(s),

@@ -44,8 +44,10 @@ reasons! {
     SpecChanged,
     /// Everything is as the spec says.
     Reconciled,
-    /// A person paused the operator for this cluster.
+    /// No Pod is wanted while the data stays.
     Paused,
+    /// A person paused the operator for this cluster, or only a person can judge what to do.
+    ReconcilePaused,
     /// Some voter does not serve.
     MembersUnhealthy,
     /// The spec uses what this build does not do yet.

@@ -260,7 +260,7 @@ fn doing(s: &ClusterSituation) -> String {
 
 fn degraded(s: &ClusterSituation, stop: Option<&(Reason, String)>) -> Condition {
     if let Some((reason, facts)) = stop
-        && *reason != Reason::Paused
+        && *reason != Reason::ReconcilePaused
     {
         return condition(Verdict::True, *reason, facts.clone());
     }

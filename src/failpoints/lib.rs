@@ -27,8 +27,12 @@ pub enum Effect {
     MemberStatus,
     /// PATCH that takes our finalizer off an EtcdMember.
     ReleaseMember,
+    /// PATCH of an EtcdSnapshot's or EtcdDefrag's status.
+    TaskStatus,
     /// POST of a PVC.
     CreatePvc,
+    /// PATCH of a PVC's labels.
+    PatchPvc,
     /// DELETE of a PVC.
     DeletePvc,
     /// POST of a Pod.
@@ -60,7 +64,7 @@ pub enum Moment {
 
 impl Effect {
     /// All effects, so that a test can prove that it reached each.
-    pub const ALL: [Effect; 17] = [
+    pub const ALL: [Effect; 19] = [
         Effect::CreateService,
         Effect::RepairService,
         Effect::ClusterStatus,
@@ -69,7 +73,9 @@ impl Effect {
         Effect::PatchMember,
         Effect::MemberStatus,
         Effect::ReleaseMember,
+        Effect::TaskStatus,
         Effect::CreatePvc,
+        Effect::PatchPvc,
         Effect::DeletePvc,
         Effect::CreatePod,
         Effect::DeletePod,
@@ -91,7 +97,9 @@ impl Effect {
             Effect::PatchMember => "patch-member",
             Effect::MemberStatus => "member-status",
             Effect::ReleaseMember => "release-member",
+            Effect::TaskStatus => "task-status",
             Effect::CreatePvc => "create-pvc",
+            Effect::PatchPvc => "patch-pvc",
             Effect::DeletePvc => "delete-pvc",
             Effect::CreatePod => "create-pod",
             Effect::DeletePod => "delete-pod",

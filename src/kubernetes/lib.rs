@@ -20,6 +20,7 @@ pub mod reads;
 pub mod shards;
 pub mod status;
 pub mod stores;
+pub mod tasks;
 pub mod view;
 
 #[cfg(test)]

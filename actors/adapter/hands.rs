@@ -1,0 +1,391 @@
+//! The effects on a real Kubernetes, and the live reads. Each effect passes the one gate; each
+//! re-reads what it rests on.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use etcd_operator_api::{EtcdMember, Reason, labels, names};
+use etcd_operator_core::{
+    cluster::ClusterAction,
+    ids::{MemberName, Uid},
+    member::MemberAction,
+    reason::Reason as CoreReason,
+    report::Report,
+    time::Time,
+    view::{JoinInstruction, MemberFacts, MemberRecord, ServiceKind},
+};
+use etcd_operator_kubernetes::{
+    drift,
+    failure::ApiFailure,
+    gate::{Created, Deleted, Target},
+    objects::{self, BuildError, NewMember},
+    patch, status,
+};
+use futures::{FutureExt, future::BoxFuture};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+
+use super::Kubernetes;
+use crate::ports::{ClusterKey, Effect, Hands, MemberKey, Outcome, SeenCluster, Step};
+
+impl Hands for Kubernetes {
+    fn is_gone(&self, key: &ClusterKey) -> BoxFuture<'static, Result<bool, ApiFailure>> {
+        let (this, key) = (self.clone(), key.clone());
+        async move {
+            let found = this.0.reader.get_cluster(&key.namespace, &key.name).await?;
+            Ok(found.is_none_or(|c| c.metadata.uid.as_deref() != Some(key.uid.as_str())))
+        }
+        .boxed()
+    }
+
+    fn confirm(&self, key: &ClusterKey) -> BoxFuture<'static, Result<SeenCluster, ApiFailure>> {
+        let (this, key) = (self.clone(), key.clone());
+        async move {
+            let cluster = this.0.reader.get_cluster(&key.namespace, &key.name).await?;
+            let cluster = cluster.filter(|c| c.metadata.uid.as_deref() == Some(key.uid.as_str()));
+            let members = this.0.reader.list_members(&key.namespace, &key.uid).await?;
+            let members: Vec<_> = members.into_iter().map(Arc::new).collect();
+            Ok(this.seen(&key, cluster.as_ref(), &members))
+        }
+        .boxed()
+    }
+
+    fn act(&self, key: &ClusterKey, action: ClusterAction, member_name: MemberName) -> Effect {
+        let (this, key) = (self.clone(), key.clone());
+        async move {
+            match action {
+                ClusterAction::CreateService(kind) | ClusterAction::RepairService(kind) => {
+                    this.put_service(&key, kind).await
+                }
+                ClusterAction::CreateMember { seed } => this.create_member(&key, seed, &member_name).await,
+                ClusterAction::DeleteMember { name, uid, why } => {
+                    this.delete_member(&key, &name, &uid, why).await
+                }
+                // A read, which the supervisor does by `confirm`.
+                ClusterAction::ConfirmMembers => Ok(Outcome::Already),
+            }
+        }
+        .boxed()
+    }
+
+    fn write_status(&self, key: &ClusterKey, report: &Report, now: Time) -> Option<Effect> {
+        let object = self.stored_cluster(key)?;
+        let wanted = status::cluster(&object, report, now);
+        let change = change(object.status.as_ref(), &wanted)?;
+        let this = self.clone();
+        Some(
+            async move {
+                this.0.writer.patch_cluster_status(&Target::of(&*object)?, change).await?;
+                Ok(Outcome::Done)
+            }
+            .boxed(),
+        )
+    }
+
+    fn act_member(&self, key: &MemberKey, action: MemberAction) -> Effect {
+        let (this, key) = (self.clone(), key.clone());
+        async move {
+            let Some(member) = this.stored_member(&key) else { return Ok(Outcome::Outdated) };
+            match action {
+                MemberAction::CreatePvc => this.create_pvc(&key, &member).await,
+                MemberAction::RecordJoin { initial_cluster } => {
+                    let change = json!({ "spec": { "initialCluster": initial_cluster } });
+                    this.0.writer.patch_member(&Target::of(&*member)?, change).await?;
+                    Ok(Outcome::Done)
+                }
+                MemberAction::CreatePod { instruction, pvc_uid } => {
+                    this.create_pod(&key, &member, &instruction, &pvc_uid).await
+                }
+                MemberAction::PatchPod { pod_uid, instruction, voter_label } => {
+                    this.patch_pod(&key, &member, &pod_uid, &instruction, voter_label).await
+                }
+                MemberAction::DeletePod { pod_uid, why } => this.delete_pod(&key, &pod_uid, why).await,
+                MemberAction::DeletePvc { pvc_uid } => this.delete_pvc(&key, &pvc_uid).await,
+                MemberAction::Release => {
+                    // A refused patch means that somebody else edited the finalizers: look again.
+                    this.0.writer.release_member(&member).await?;
+                    Ok(Outcome::Done)
+                }
+                // The actor's own: it asks, records and confirms by other methods.
+                MemberAction::Ask(_) | MemberAction::Record(_) | MemberAction::ConfirmOwner => {
+                    Ok(Outcome::Already)
+                }
+            }
+        }
+        .boxed()
+    }
+
+    fn write_member_status(
+        &self,
+        key: &MemberKey,
+        facts: &MemberFacts,
+        trouble: Option<(CoreReason, String)>,
+        now: Time,
+    ) -> Option<Effect> {
+        let object = self.stored_member(key)?;
+        // A member that has nothing to say yet is not worth a write.
+        if object.status.is_none() && facts.member.recorded == MemberRecord::default() && trouble.is_none() {
+            return None;
+        }
+        let wanted = status::member(&object, facts, trouble, now);
+        let change = change(object.status.as_ref(), &wanted)?;
+        let this = self.clone();
+        Some(
+            async move {
+                this.0.writer.patch_member_status(&Target::of(&*object)?, change).await?;
+                Ok(Outcome::Done)
+            }
+            .boxed(),
+        )
+    }
+
+    fn tell(&self, key: &ClusterKey, step: Step, note: String) {
+        let Some(cluster) = self.stored_cluster(key) else { return };
+        self.0.events.tell(&*cluster, reason_of(step), note);
+    }
+}
+
+impl Kubernetes {
+    /// Creates the Service, or puts right what is there and ours. The store may have lost sight of it
+    /// because a label was stripped, so the API server has the last word on what is there.
+    async fn put_service(&self, key: &ClusterKey, kind: ServiceKind) -> Result<Outcome, ApiFailure> {
+        let Some(cluster) = self.stored_cluster(key) else { return Ok(Outcome::Outdated) };
+        let extra = cluster.spec.additional_metadata.as_ref();
+        let wanted = objects::service(&cluster, kind, extra).map_err(built)?;
+        let name = wanted.name_any();
+        let live = match self.0.stores.service(&key.namespace, &name) {
+            Some(seen) => Some((*seen).clone()),
+            None => match self.0.writer.create_service(&wanted).await? {
+                Created::New(_) => return Ok(Outcome::Done),
+                Created::Exists => self.0.reader.get_service(&key.namespace, &name).await?,
+            },
+        };
+        let Some(live) = live else { return Ok(Outcome::Outdated) };
+        if !objects::is_controlled_by(&live.metadata, key.uid.as_str()) {
+            return Ok(Outcome::Foreign);
+        }
+        let Some(repair) = drift::repair(&live, &wanted) else { return Ok(Outcome::Already) };
+        self.0.writer.repair_service(&Target::of(&live)?, repair).await?;
+        self.tell(key, Step::ServiceRepaired, format!("Service {name} had been edited and was put right"));
+        Ok(Outcome::Done)
+    }
+
+    async fn create_member(
+        &self,
+        key: &ClusterKey,
+        seed: bool,
+        name: &MemberName,
+    ) -> Result<Outcome, ApiFailure> {
+        let Some(cluster) = self.stored_cluster(key) else { return Ok(Outcome::Outdated) };
+        let Some(target) = cluster.status.as_ref().and_then(|s| s.observed.as_ref()) else {
+            return Ok(Outcome::Outdated);
+        };
+        let new = NewMember { name: name.as_str(), seed };
+        let member = objects::member(&cluster, target, new).map_err(built)?;
+        match self.0.writer.create_member(&member).await? {
+            Created::New(_) => {
+                let (step, words) = if seed {
+                    (Step::SeedCreated, "which forms the cluster")
+                } else {
+                    (Step::MemberCreated, "which joins as learner")
+                };
+                self.tell(key, step, format!("created EtcdMember {name}, {words}"));
+                Ok(Outcome::Done)
+            }
+            // An earlier try of ours landed after all, or the name is taken: the next LIST tells.
+            Created::Exists => Ok(Outcome::Already),
+        }
+    }
+
+    async fn delete_member(
+        &self,
+        key: &ClusterKey,
+        name: &MemberName,
+        uid: &Uid,
+        why: CoreReason,
+    ) -> Result<Outcome, ApiFailure> {
+        let found = self.0.reader.get_member(&key.namespace, name.as_str()).await?;
+        let Some(member) = found.filter(|m| m.metadata.uid.as_deref() == Some(uid.as_str())) else {
+            return Ok(Outcome::Already);
+        };
+        let deleted = self.0.writer.delete_member(&Target::of(&member)?).await?;
+        if deleted == Deleted::Requested {
+            self.tell(key, Step::MemberDeleted, format!("EtcdMember {name} is to leave: {why}"));
+        }
+        Ok(Outcome::Done)
+    }
+
+    async fn create_pvc(&self, key: &MemberKey, member: &EtcdMember) -> Result<Outcome, ApiFailure> {
+        let wanted = objects::pvc(member).map_err(built)?;
+        match self.0.writer.create_pvc(&wanted).await? {
+            Created::New(_) => {
+                let note = format!("created PVC {}", wanted.name_any());
+                self.tell(&key.cluster, Step::VolumeCreated, note);
+                Ok(Outcome::Done)
+            }
+            Created::Exists => {
+                let namespace = &key.cluster.namespace;
+                let live = self.0.reader.get_pvc(namespace, &wanted.name_any()).await?;
+                let Some(live) = live else { return Ok(Outcome::Outdated) };
+                match relabel(&live.metadata, &wanted.metadata, key) {
+                    Relabel::Foreign => self.foreign(key, &format!("PVC {}", wanted.name_any())),
+                    Relabel::Right => Ok(Outcome::Already),
+                    Relabel::Patch(labels) => {
+                        self.0.writer.patch_pvc(&Target::of(&live)?, labels).await?;
+                        Ok(Outcome::Done)
+                    }
+                }
+            }
+        }
+    }
+
+    async fn create_pod(
+        &self,
+        key: &MemberKey,
+        member: &EtcdMember,
+        instruction: &JoinInstruction,
+        pvc_uid: &Uid,
+    ) -> Result<Outcome, ApiFailure> {
+        let namespace = &key.cluster.namespace;
+        let pvc = self.0.reader.get_pvc(namespace, &names::pvc(key.name.as_str())).await?;
+        let recorded = pvc.is_some_and(|p| {
+            p.metadata.uid.as_deref() == Some(pvc_uid.as_str()) && p.metadata.deletion_timestamp.is_none()
+        });
+        if !recorded {
+            return Ok(Outcome::Outdated);
+        }
+        let wanted = objects::pod(member, &self.0.settings, instruction).map_err(built)?;
+        match self.0.writer.create_pod(&wanted).await? {
+            Created::New(_) => {
+                self.tell(&key.cluster, Step::PodCreated, format!("created Pod {}", key.name));
+                Ok(Outcome::Done)
+            }
+            Created::Exists => {
+                let Some(live) = self.0.reader.get_pod(namespace, key.name.as_str()).await? else {
+                    return Ok(Outcome::Outdated);
+                };
+                match relabel(&live.metadata, &wanted.metadata, key) {
+                    Relabel::Foreign => self.foreign(key, &format!("Pod {}", key.name)),
+                    Relabel::Right => Ok(Outcome::Already),
+                    Relabel::Patch(labels) => {
+                        self.0.writer.patch_pod(&Target::of(&live)?, labels).await?;
+                        Ok(Outcome::Done)
+                    }
+                }
+            }
+        }
+    }
+
+    async fn patch_pod(
+        &self,
+        key: &MemberKey,
+        member: &EtcdMember,
+        pod_uid: &Uid,
+        instruction: &JoinInstruction,
+        voter: bool,
+    ) -> Result<Outcome, ApiFailure> {
+        let found = self.0.stores.pod(&key.cluster.namespace, key.name.as_str());
+        let Some(pod) = found.filter(|p| p.metadata.uid.as_deref() == Some(pod_uid.as_str())) else {
+            return Ok(Outcome::Outdated);
+        };
+        let wanted = labels::for_member(&member.spec.cluster_name, key.name.as_str());
+        let mut set: BTreeMap<String, Value> = wanted.into_iter().map(|(k, v)| (k, json!(v))).collect();
+        // A merge patch removes what it sets to null.
+        set.insert(labels::ROLE.to_owned(), if voter { json!(labels::ROLE_VOTER) } else { Value::Null });
+        let change = json!({ "metadata": {
+            "labels": set,
+            "annotations": {
+                labels::INITIAL_CLUSTER: instruction.initial_cluster(),
+                labels::INITIAL_CLUSTER_STATE: instruction.state(),
+            },
+        }});
+        self.0.writer.patch_pod(&Target::of(&*pod)?, change).await?;
+        Ok(Outcome::Done)
+    }
+
+    async fn delete_pod(
+        &self,
+        key: &MemberKey,
+        pod_uid: &Uid,
+        why: CoreReason,
+    ) -> Result<Outcome, ApiFailure> {
+        let found = self.0.reader.get_pod(&key.cluster.namespace, key.name.as_str()).await?;
+        let Some(pod) = found.filter(|p| p.metadata.uid.as_deref() == Some(pod_uid.as_str())) else {
+            return Ok(Outcome::Already);
+        };
+        let deleted = self.0.writer.delete_pod(&Target::of(&pod)?).await?;
+        if deleted == Deleted::Requested {
+            self.tell(&key.cluster, Step::PodDeleted, format!("deleted Pod {}: {why}", key.name));
+        }
+        Ok(Outcome::Done)
+    }
+
+    async fn delete_pvc(&self, key: &MemberKey, pvc_uid: &Uid) -> Result<Outcome, ApiFailure> {
+        let name = names::pvc(key.name.as_str());
+        let found = self.0.reader.get_pvc(&key.cluster.namespace, &name).await?;
+        let Some(pvc) = found.filter(|p| p.metadata.uid.as_deref() == Some(pvc_uid.as_str())) else {
+            return Ok(Outcome::Already);
+        };
+        self.0.writer.delete_pvc(&Target::of(&pvc)?).await?;
+        Ok(Outcome::Done)
+    }
+
+    fn foreign(&self, key: &MemberKey, what: &str) -> Result<Outcome, ApiFailure> {
+        let note = format!("{what} exists and is not ours; it is left alone, delete or rename it");
+        self.tell(&key.cluster, Step::ConditionChanged(CoreReason::ForeignObject), note);
+        Ok(Outcome::Foreign)
+    }
+}
+
+/// What an object of a wanted name is to us.
+enum Relabel {
+    /// Not ours, by its controller's UID.
+    Foreign,
+    /// Ours, with every label that the watch needs: the store will show it.
+    Right,
+    /// Ours, and the watch lost sight of it: this patch brings it back.
+    Patch(Value),
+}
+
+fn relabel(live: &ObjectMeta, wanted: &ObjectMeta, key: &MemberKey) -> Relabel {
+    if !objects::is_controlled_by(live, key.uid.as_str()) {
+        return Relabel::Foreign;
+    }
+    let has = live.labels.clone().unwrap_or_default();
+    let missing: BTreeMap<_, _> =
+        wanted.labels.iter().flatten().filter(|(k, v)| has.get(*k) != Some(*v)).collect();
+    if missing.is_empty() {
+        Relabel::Right
+    } else {
+        Relabel::Patch(json!({ "metadata": { "labels": missing } }))
+    }
+}
+
+/// The merge patch between two statuses; none when they are equal, so that nothing is written.
+fn change<T: serde::Serialize>(before: Option<&T>, after: &T) -> Option<Value> {
+    // Statuses are plain data; one that cannot be written as JSON does not exist.
+    patch::diff_of(before, after).ok().flatten()
+}
+
+/// What was to be built cannot be, and never will from this object.
+fn built(error: BuildError) -> ApiFailure {
+    ApiFailure::Invalid(error.to_string())
+}
+
+fn reason_of(step: Step) -> Reason {
+    match step {
+        Step::SeedCreated => Reason::SeedCreated,
+        Step::ClusterFormed => Reason::ClusterFormed,
+        Step::MemberCreated => Reason::MemberCreated,
+        Step::LearnerAdded => Reason::LearnerAdded,
+        Step::MemberPromoted => Reason::MemberPromoted,
+        Step::MemberRemoved => Reason::MemberRemoved,
+        Step::LeaderMoved => Reason::LeaderMoved,
+        Step::MemberDeleted => Reason::MemberLeaving,
+        Step::PodCreated => Reason::PodCreated,
+        Step::PodDeleted => Reason::PodDeleted,
+        Step::VolumeCreated => Reason::VolumeCreated,
+        Step::ServiceRepaired => Reason::DriftRepaired,
+        Step::ConditionChanged(reason) => status::reason(reason),
+    }
+}

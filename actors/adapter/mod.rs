@@ -1,0 +1,49 @@
+//! The ports to a real Kubernetes: [`Stores`] for what is seen, the gate and the live reads for what
+//! is done. Translates and carries out; decides nothing.
+
+mod hands;
+mod sight;
+
+use std::sync::Arc;
+
+use etcd_operator_api::{EtcdCluster, EtcdMember};
+use etcd_operator_kubernetes::{
+    events::Events, gate::Writer, objects::PodSettings, reads::Reader, stores::Stores,
+};
+
+/// Both ports, [`crate::Sight`] and [`crate::Hands`], to a real Kubernetes. Clones share everything.
+#[derive(Clone)]
+pub struct Kubernetes(Arc<Parts>);
+
+struct Parts {
+    stores: Stores,
+    reader: Reader,
+    writer: Writer,
+    events: Events,
+    settings: PodSettings,
+}
+
+impl Kubernetes {
+    /// The ports over these parts.
+    pub fn new(
+        stores: Stores,
+        reader: Reader,
+        writer: Writer,
+        events: Events,
+        settings: PodSettings,
+    ) -> Self {
+        Self(Arc::new(Parts { stores, reader, writer, events, settings }))
+    }
+
+    /// The EtcdCluster of that name and UID, as the store has it.
+    fn stored_cluster(&self, key: &crate::ClusterKey) -> Option<Arc<EtcdCluster>> {
+        let found = self.0.stores.cluster(&key.namespace, &key.name)?;
+        (found.metadata.uid.as_deref() == Some(key.uid.as_str())).then_some(found)
+    }
+
+    /// The EtcdMember of that name and UID, as the store has it.
+    fn stored_member(&self, key: &crate::MemberKey) -> Option<Arc<EtcdMember>> {
+        let found = self.0.stores.member(&key.cluster.namespace, key.name.as_str())?;
+        (found.metadata.uid.as_deref() == Some(key.uid.as_str())).then_some(found)
+    }
+}
