@@ -112,6 +112,11 @@ impl StateDir {
         self.run().join("audit.log")
     }
 
+    /// Exists once the testbed that runs now has become ready.
+    pub fn ready(&self) -> PathBuf {
+        self.run().join("ready")
+    }
+
     /// The folder of a node.
     pub fn node(&self, n: u32) -> PathBuf {
         self.run().join(format!("node{n}"))

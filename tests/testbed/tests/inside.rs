@@ -1,5 +1,7 @@
 //! What a test can count on inside a testbed. Run under `testbed exec`; see the README.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use std::path::PathBuf;
 use std::time::Duration;
 

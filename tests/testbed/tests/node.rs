@@ -1,5 +1,7 @@
 //! Losing a node and getting it back. Apart from the other tests, whose Pods it would take along.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use std::time::Duration;
 
 use etcd_operator_testbed::{Testbed, object};

@@ -6,11 +6,14 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use etcd_operator_testbed::layout::StateDir;
 use etcd_operator_testbed::{Context, Result};
 use tokio::process::Command;
 use tokio::sync::mpsc;
+
+const STOPPING: &str = "stopping";
 
 /// Every component that was started in this testbed.
 #[derive(Clone)]
@@ -75,14 +78,31 @@ impl Components {
                 Ok(status) => status.to_string(),
                 Err(error) => error.to_string(),
             };
+            let expected = this.state_of(&name).as_deref() == Some(STOPPING);
             this.set(&name, format!("ended: {status}"));
-            // Nobody listens any more once the testbed ends.
-            let _ = this.ended.send(format!("{name} ended: {status}"));
+            if !expected {
+                // Nobody listens any more once the testbed ends.
+                let _ = this.ended.send(format!("{name} ended: {status}"));
+            }
         });
         Ok(())
     }
 
-    /// `running`, `ended: …`, or nothing if it never was started.
+    /// Says that a component is about to be killed on purpose, which is not to be reported.
+    pub(crate) fn stopping(&self, name: &str) {
+        if self.state_of(name).as_deref() == Some("running") {
+            self.set(name, STOPPING.into());
+        }
+    }
+
+    /// Waits until a component that is being killed has ended.
+    pub(crate) async fn ended(&self, name: &str) {
+        while self.state_of(name).as_deref() == Some(STOPPING) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// `running`, `stopping`, `ended: …`, or nothing if it never was started.
     pub(crate) fn state_of(&self, name: &str) -> Option<String> {
         self.started.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }

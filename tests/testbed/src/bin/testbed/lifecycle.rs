@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, SystemTime};
 
-use etcd_operator_testbed::layout::{StateDir, cache_dir, source_dir};
+use etcd_operator_testbed::layout::{self, StateDir, cache_dir, source_dir};
 use etcd_operator_testbed::{Context, Error, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -24,12 +24,24 @@ const START_LIMIT: Duration = Duration::from_secs(120);
 
 /// Builds whatever is not in the cache, binaries and images.
 pub(crate) async fn build() -> Result<()> {
-    let script = source_dir().join("build");
-    let status = tokio::process::Command::new(&script).stdin(Stdio::null()).status().await;
-    match status.context(format_args!("running {}", script.display()))? {
-        s if s.success() => images::standard(&cache_dir()).map(drop),
-        s => Err(Error::new(format!("{} ended with {s}", script.display()))),
+    script("build", &[]).await?;
+    images::standard(&cache_dir()).map(drop)
+}
+
+async fn script(name: &str, args: &[&str]) -> Result<()> {
+    let path = source_dir().join(name);
+    let status = tokio::process::Command::new(&path).args(args).stdin(Stdio::null()).status().await;
+    match status.context(format_args!("running {}", path.display()))? {
+        s if s.success() => Ok(()),
+        s => Err(Error::new(format!("{} ended with {s}", path.display()))),
     }
+}
+
+fn root() -> Result<()> {
+    if rustix::process::getuid().is_root() {
+        return Ok(());
+    }
+    Err(Error::new("the testbed is made of namespaces, mounts and cgroups: run this as root"))
 }
 
 /// Brings a testbed up, or finds it up already.
@@ -37,12 +49,11 @@ pub(crate) async fn up(nodes: u32) -> Result<()> {
     if !(1..=9).contains(&nodes) {
         return Err(Error::new("a testbed has 1 to 9 nodes"));
     }
-    if !rustix::process::getuid().is_root() {
-        return Err(Error::new("the testbed makes namespaces, mounts and cgroups: run this as root"));
-    }
+    root()?;
     let state = StateDir::from_env()?;
     let _lock = state.lock()?;
-    if state.alive().is_some() {
+    // One that is not ready belongs to an `up` that was interrupted; it is cleared below.
+    if state.alive().is_some() && state.ready().exists() {
         let plan = fs::read(Plan::path(&state)).context("reading the plan of the running testbed")?;
         let plan: Plan = serde_json::from_slice(&plan).context("reading the plan of the running testbed")?;
         if plan.nodes != nodes {
@@ -52,6 +63,7 @@ pub(crate) async fn up(nodes: u32) -> Result<()> {
         println!("the testbed is up already");
         return Ok(());
     }
+    script("prerequisites", &["--run"]).await?;
     build().await?;
     clear(&state).await?;
     for dir in [state.run(), state.logs()] {
@@ -123,6 +135,7 @@ async fn start(state: &StateDir, nodes: u32) -> Result<()> {
 
 /// Ends the testbed and removes every trace but the cache and what was kept for a person.
 pub(crate) async fn down() -> Result<()> {
+    root()?;
     let state = StateDir::from_env()?;
     if !state.root().exists() {
         println!("no testbed in {}", state.root().display());
@@ -218,6 +231,7 @@ pub(crate) fn logs(component: Option<&str>) -> Result<()> {
 /// It keeps its own PID namespace and /proc, so that it is an ordinary process of the machine, and is
 /// put into a control group of the testbed's, so that `down` finds it.
 pub(crate) fn enter(state: &StateDir) -> Result<()> {
+    root()?;
     let pid = state.alive().ok_or_else(|| Error::new("no testbed runs; start one with: testbed up"))?;
     let directory = std::env::current_dir().context("finding the working directory")?;
     Cgroups::new(state.cgroup())?.join("exec")?;
@@ -245,8 +259,16 @@ pub(crate) fn exec(words: &[std::ffi::OsString]) -> Result<ExitCode> {
     enter(&state)?;
     let (program, args) = words.split_first().ok_or_else(|| Error::new("no command to run"))?;
     let _ = std::io::stdout().flush();
+    // At the end, so that a kubectl of the machine's own comes first.
+    let mut path = std::env::var_os("PATH").unwrap_or_default();
+    let newest = layout::etcd_versions().last().unwrap_or_default();
+    for dir in [cache_dir().join("bin"), cache_dir().join(format!("etcd-{newest}"))] {
+        path.push(":");
+        path.push(dir);
+    }
     let error = Command::new(program)
         .args(args)
+        .env("PATH", path)
         .env("KUBECONFIG", state.kubeconfig("admin"))
         .env("ETCD_OPERATOR_TESTBED_DIR", state.root())
         .exec();

@@ -8,7 +8,9 @@ mod enclose;
 mod images;
 mod lifecycle;
 mod pki;
+mod programs;
 mod provisioner;
+mod store;
 mod supervise;
 
 use std::ffi::OsString;

@@ -42,11 +42,12 @@ impl Plan {
     }
 }
 
-struct Supervisor {
-    plan: Plan,
-    state: StateDir,
-    cgroups: Cgroups,
-    components: Components,
+/// What is being run. The command lines are in `programs`, the image store in `store`.
+pub(crate) struct Supervisor {
+    pub(crate) plan: Plan,
+    pub(crate) state: StateDir,
+    pub(crate) cgroups: Cgroups,
+    pub(crate) components: Components,
     begun: Instant,
 }
 
@@ -87,40 +88,45 @@ impl Supervisor {
 
         self.start_etcd()?;
         self.start_api_server()?;
-        for n in self.nodes() {
-            self.start_containerd(n)?;
-        }
-        let images = futures::future::try_join_all(self.nodes().map(|n| self.import_images(n)));
-        let rest = async {
+        let runtimes = async {
+            self.image_store().await?;
+            for n in self.nodes() {
+                self.start_containerd(n)?;
+            }
+            futures::future::try_join_all(self.nodes().map(|n| self.runtime_ready(n))).await?;
+            self.say("container runtimes ready");
+            Ok(())
+        };
+        let control_plane = async {
             let client = self.api_server_ready().await?;
             self.say("API server ready");
             bootstrap(&client).await?;
             self.start_control_plane()?;
             let folder = self.state.run().join("volumes");
             tokio::spawn(Provisioner { client: client.clone(), folder }.run());
-            for n in self.nodes() {
-                self.start_kubelet(n)?;
-            }
-            self.nodes_ready(&client).await?;
-            self.say("nodes ready");
-            default_service_account(&client).await?;
-            self.say("service accounts ready");
-            until_reachable("10.98.0.1:443", "the API server's Service").await?;
-            dns_ready().await?;
-            self.say("Services and DNS ready");
-            Ok(())
+            Ok(client)
         };
-        futures::try_join!(images, rest)?;
+        let ((), client) = futures::try_join!(runtimes, control_plane)?;
+        for n in self.nodes() {
+            self.start_kubelet(n)?;
+        }
+        self.nodes_ready(&client).await?;
+        self.say("nodes ready");
+        default_service_account(&client).await?;
+        until_reachable("10.98.0.1:443", "the API server's Service").await?;
+        dns_ready().await?;
+        self.say("service accounts, Services and DNS ready");
         let info = Info {
             state: self.plan.state.clone(),
             binaries: self.plan.binaries.clone(),
             nodes: self.plan.nodes,
         };
+        fs::write(self.state.ready(), "").context("marking the testbed ready")?;
         fs::write(INFO, serde_json::to_vec(&info).context("encoding")?)
             .context(format_args!("writing {INFO}"))
     }
 
-    fn nodes(&self) -> std::ops::RangeInclusive<u32> {
+    pub(crate) fn nodes(&self) -> std::ops::RangeInclusive<u32> {
         1..=self.plan.nodes
     }
 
@@ -144,144 +150,7 @@ impl Supervisor {
         self.configure("cni/10-testbed.conflist", include_str!("../../../etc/cni.conflist"), n)
     }
 
-    fn file(&self, name: &str) -> String {
-        self.state.run().join(name).to_string_lossy().into_owned()
-    }
-
-    fn start_etcd(&self) -> Result<()> {
-        let newest = etcd_operator_testbed::layout::etcd_versions().last().unwrap_or_default();
-        let etcd = self.plan.binaries.join(format!("etcd-{newest}/etcd"));
-        let data = format!("--data-dir={}", self.file("etcd"));
-        self.components.start(
-            "etcd",
-            None,
-            &etcd.to_string_lossy(),
-            &args(&[
-                "--name=testbed",
-                &data,
-                "--listen-client-urls=http://127.0.0.1:17379",
-                "--advertise-client-urls=http://127.0.0.1:17379",
-                "--listen-peer-urls=http://127.0.0.1:17380",
-                "--initial-advertise-peer-urls=http://127.0.0.1:17380",
-                "--initial-cluster=testbed=http://127.0.0.1:17380",
-                // Nothing here outlives the testbed.
-                "--unsafe-no-fsync",
-                "--log-level=warn",
-            ]),
-        )
-    }
-
-    fn start_api_server(&self) -> Result<()> {
-        let pki = |flag: &str, file: &str| format!("--{flag}={}", self.file(&format!("pki/{file}")));
-        let mut list = args(&[
-            "--etcd-servers=http://127.0.0.1:17379",
-            "--bind-address=10.99.0.1",
-            "--advertise-address=10.99.0.1",
-            "--secure-port=7443",
-            "--service-cluster-ip-range=10.98.0.0/16",
-            "--allow-privileged=true",
-            "--kubelet-preferred-address-types=InternalIP",
-            "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
-            "--authorization-mode=Node,RBAC",
-            "--enable-admission-plugins=NodeRestriction",
-            // A Pod leaves a lost node after 30 s and not after 5 min: tests wait for it.
-            "--default-not-ready-toleration-seconds=30",
-            "--default-unreachable-toleration-seconds=30",
-            "--shutdown-delay-duration=0s",
-            "--v=1",
-        ]);
-        list.extend([
-            pki("tls-cert-file", "apiserver.crt"),
-            pki("tls-private-key-file", "apiserver.key"),
-            pki("client-ca-file", "ca.crt"),
-            // Without an authority for front proxies the components complain for ever. There is none.
-            "--requestheader-allowed-names=none".to_owned(),
-            pki("requestheader-client-ca-file", "ca.crt"),
-            pki("kubelet-client-certificate", "apiserver-kubelet.crt"),
-            pki("kubelet-client-key", "apiserver-kubelet.key"),
-            pki("service-account-key-file", "sa.pub"),
-            pki("service-account-signing-key-file", "sa.key"),
-            format!("--audit-policy-file={}", self.file("audit-policy.yaml")),
-            format!("--audit-log-path={}", self.state.audit_log().display()),
-        ]);
-        self.components.start("kube-apiserver", None, "kube-apiserver", &list)
-    }
-
-    fn start_control_plane(&self) -> Result<()> {
-        let config = |flag: &str, user: &str| format!("--{flag}={}", self.state.kubeconfig(user).display());
-        let user = "kube-controller-manager";
-        let mut list = args(&[
-            "--bind-address=127.0.0.1",
-            "--secure-port=17257",
-            "--leader-elect=false",
-            "--use-service-account-credentials=true",
-            "--allocate-node-cidrs=false",
-            // A node that says nothing for 20 s is lost; 5 s is the kubelet's interval.
-            "--node-monitor-period=2s",
-            "--node-monitor-grace-period=20s",
-            "--v=1",
-        ]);
-        list.extend([
-            config("kubeconfig", user),
-            config("authentication-kubeconfig", user),
-            config("authorization-kubeconfig", user),
-            format!("--service-account-private-key-file={}", self.file("pki/sa.key")),
-            format!("--root-ca-file={}", self.file("pki/ca.crt")),
-            format!("--cluster-signing-cert-file={}", self.file("pki/ca.crt")),
-            format!("--cluster-signing-key-file={}", self.file("pki/ca.key")),
-        ]);
-        self.components.start(user, None, user, &list)?;
-
-        let user = "kube-scheduler";
-        let mut list =
-            args(&["--bind-address=127.0.0.1", "--secure-port=17259", "--leader-elect=false", "--v=1"]);
-        list.extend([
-            config("kubeconfig", user),
-            config("authentication-kubeconfig", user),
-            config("authorization-kubeconfig", user),
-        ]);
-        self.components.start(user, None, user, &list)?;
-
-        let list = [format!("--config={}", self.file("kube-proxy.yaml")), "--v=1".into()];
-        self.components.start("kube-proxy", None, "kube-proxy", &list)?;
-        self.components.start("coredns", None, "coredns", &["-conf".into(), self.file("Corefile")])
-    }
-
-    /// Kubelet and runtime of a node have a group of their own, to be killed with all their children.
-    fn daemons(n: u32) -> String {
-        format!("system/node{n}")
-    }
-
-    fn start_containerd(&self, n: u32) -> Result<()> {
-        let list = ["--config".into(), self.file(&format!("node{n}/containerd.toml"))];
-        self.components.start(&format!("containerd{n}"), Some(&Self::daemons(n)), "containerd", &list)
-    }
-
-    fn start_kubelet(&self, n: u32) -> Result<()> {
-        let folder = self.state.node(n);
-        let list = [
-            format!("--config={}", folder.join("kubelet.yaml").display()),
-            format!("--kubeconfig={}", self.state.kubeconfig(&format!("kubelet{n}")).display()),
-            format!("--root-dir={}", folder.join("kubelet").display()),
-            format!("--cert-dir={}", folder.join("kubelet-pki").display()),
-            format!("--hostname-override=node{n}"),
-            format!("--node-ip=10.99.0.{n}"),
-            format!("--node-labels=topology.kubernetes.io/region=r1,topology.kubernetes.io/zone=z{n}"),
-            "--v=2".into(),
-        ];
-        self.components.start(&format!("kubelet{n}"), Some(&Self::daemons(n)), "kubelet", &list)
-    }
-
-    async fn import_images(&self, n: u32) -> Result<()> {
-        self.runtime_ready(n).await?;
-        for archive in &self.plan.images {
-            etcd_operator_testbed::Node::new(n).load_image(archive).await?;
-        }
-        self.say(format_args!("images on node{n}"));
-        Ok(())
-    }
-
-    async fn runtime_ready(&self, n: u32) -> Result<()> {
+    pub(crate) async fn runtime_ready(&self, n: u32) -> Result<()> {
         let socket = format!("/run/testbed/node{n}/containerd.sock");
         loop {
             if UnixStream::connect(&socket).await.is_ok() {
@@ -365,20 +234,24 @@ impl Supervisor {
         match order {
             Order::Status => Ok(()),
             Order::KillNode(n) => {
+                let daemons = [format!("containerd{n}"), format!("kubelet{n}")];
+                daemons.iter().for_each(|name| self.components.stopping(name));
                 self.cgroups.kill(&Self::daemons(*n)).await?;
                 self.cgroups.kill(&format!("node{n}")).await?;
-                self.gone(&format!("containerd{n}")).await;
-                self.gone(&format!("kubelet{n}")).await;
+                for name in &daemons {
+                    self.components.ended(name).await;
+                }
                 Ok(())
             }
             Order::KillKubelet(n) => {
+                self.components.stopping(&format!("kubelet{n}"));
                 for pid in self.cgroups.processes(&Self::daemons(*n)) {
                     let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
                     if let (Some(pid), "kubelet") = (rustix::process::Pid::from_raw(pid), name.trim()) {
                         let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
                     }
                 }
-                self.gone(&format!("kubelet{n}")).await;
+                self.components.ended(&format!("kubelet{n}")).await;
                 Ok(())
             }
             Order::StartNode(n) => {
@@ -388,16 +261,6 @@ impl Supervisor {
             }
         }
     }
-
-    async fn gone(&self, component: &str) {
-        while self.components.state_of(component).as_deref() == Some("running") {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    }
-}
-
-fn args(list: &[&str]) -> Vec<String> {
-    list.iter().map(ToString::to_string).collect()
 }
 
 /// Creates what the components and the tests count on.
