@@ -291,6 +291,7 @@ impl SupervisorState {
             self.context.hands.tell(
                 &self.key,
                 Step::ClusterFormed,
+                None,
                 format!("the cluster has formed with ID {id}"),
             );
         }
@@ -299,7 +300,7 @@ impl SupervisorState {
             // What was there when we came is no news.
             if self.said.is_some() || said.degraded.verdict == etcd_operator_core::report::Verdict::True {
                 let step = Step::ConditionChanged(reason);
-                self.context.hands.tell(&self.key, step, said.available.message.clone());
+                self.context.hands.tell(&self.key, step, None, said.available.message.clone());
             }
             self.said = Some(reason);
         }

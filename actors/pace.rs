@@ -146,7 +146,7 @@ mod tests {
         let mut pace = Pace::new();
         let failure = ApiFailure::Forbidden("pods is forbidden".into());
         for n in 0..3u64 {
-            assert_eq!(pace.fault().is_some(), false);
+            assert!(pace.fault().is_none());
             pace.failed(Time(n * 10), &failure);
         }
         assert!(pace.fault().is_some_and(|words| words.contains("forbidden")));

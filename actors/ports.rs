@@ -121,8 +121,9 @@ pub trait Hands: Send + Sync {
         now: Time,
     ) -> Option<Effect>;
 
-    /// Tells a person of a step, as an Event on the EtcdCluster. Never waits, may be dropped.
-    fn tell(&self, key: &ClusterKey, step: Step, note: String);
+    /// Tells a person of a step, as an Event on the EtcdCluster, with the member that it is about.
+    /// Never waits, may be dropped.
+    fn tell(&self, key: &ClusterKey, step: Step, about: Option<&MemberName>, note: String);
 }
 
 /// A step that a person would want to see.

@@ -263,7 +263,12 @@ impl GuardState {
             }
             // Leadership has moved; the change itself is judged anew on a fresh list.
             Ok(None) => {
-                self.args.hands.tell(&self.args.key, Step::LeaderMoved, "leadership handed over".into());
+                self.args.hands.tell(
+                    &self.args.key,
+                    Step::LeaderMoved,
+                    None,
+                    "leadership handed over".into(),
+                );
                 Answer::Wait { reason: Reason::InProgress, again: Duration::ZERO }
             }
             Err(failure) => self.failed(change, failure, sent),
@@ -317,7 +322,7 @@ impl GuardState {
             Change::Promote { .. } => (Step::MemberPromoted, format!("member {name} is a voter now")),
             Change::Remove { .. } => (Step::MemberRemoved, format!("member {name} was removed from etcd")),
         };
-        self.args.hands.tell(&self.args.key, step, note);
+        self.args.hands.tell(&self.args.key, step, Some(name), note);
     }
 }
 

@@ -21,8 +21,8 @@ use etcd_operator_kubernetes::{
     patch, status,
 };
 use futures::{FutureExt, future::BoxFuture};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::ResourceExt;
+use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 
 use super::Kubernetes;
@@ -139,9 +139,17 @@ impl Hands for Kubernetes {
         )
     }
 
-    fn tell(&self, key: &ClusterKey, step: Step, note: String) {
+    fn tell(&self, key: &ClusterKey, step: Step, about: Option<&MemberName>, note: String) {
         let Some(cluster) = self.stored_cluster(key) else { return };
-        self.0.events.tell(&*cluster, reason_of(step), note);
+        // The EtcdMember may not be in the store yet; its name and kind are what people look for.
+        let about = about.map(|name| ObjectReference {
+            api_version: Some(EtcdMember::api_version(&()).into_owned()),
+            kind: Some(EtcdMember::kind(&()).into_owned()),
+            namespace: Some(key.namespace.clone()),
+            name: Some(name.to_string()),
+            ..ObjectReference::default()
+        });
+        self.0.events.tell_about(&*cluster, reason_of(step), about, note);
     }
 }
 
@@ -166,7 +174,12 @@ impl Kubernetes {
         }
         let Some(repair) = drift::repair(&live, &wanted) else { return Ok(Outcome::Already) };
         self.0.writer.repair_service(&Target::of(&live)?, repair).await?;
-        self.tell(key, Step::ServiceRepaired, format!("Service {name} had been edited and was put right"));
+        self.tell(
+            key,
+            Step::ServiceRepaired,
+            None,
+            format!("Service {name} had been edited and was put right"),
+        );
         Ok(Outcome::Done)
     }
 
@@ -189,7 +202,7 @@ impl Kubernetes {
                 } else {
                     (Step::MemberCreated, "which joins as learner")
                 };
-                self.tell(key, step, format!("created EtcdMember {name}, {words}"));
+                self.tell(key, step, Some(name), format!("created EtcdMember {name}, {words}"));
                 Ok(Outcome::Done)
             }
             // An earlier try of ours landed after all, or the name is taken: the next LIST tells.
@@ -210,7 +223,7 @@ impl Kubernetes {
         };
         let deleted = self.0.writer.delete_member(&Target::of(&member)?).await?;
         if deleted == Deleted::Requested {
-            self.tell(key, Step::MemberDeleted, format!("EtcdMember {name} is to leave: {why}"));
+            self.tell(key, Step::MemberDeleted, Some(name), format!("EtcdMember {name} is to leave: {why}"));
         }
         Ok(Outcome::Done)
     }
@@ -220,7 +233,7 @@ impl Kubernetes {
         match self.0.writer.create_pvc(&wanted).await? {
             Created::New(_) => {
                 let note = format!("created PVC {}", wanted.name_any());
-                self.tell(&key.cluster, Step::VolumeCreated, note);
+                self.tell(&key.cluster, Step::VolumeCreated, Some(&key.name), note);
                 Ok(Outcome::Done)
             }
             Created::Exists => {
@@ -257,7 +270,12 @@ impl Kubernetes {
         let wanted = objects::pod(member, &self.0.settings, instruction).map_err(built)?;
         match self.0.writer.create_pod(&wanted).await? {
             Created::New(_) => {
-                self.tell(&key.cluster, Step::PodCreated, format!("created Pod {}", key.name));
+                self.tell(
+                    &key.cluster,
+                    Step::PodCreated,
+                    Some(&key.name),
+                    format!("created Pod {}", key.name),
+                );
                 Ok(Outcome::Done)
             }
             Created::Exists => {
@@ -315,7 +333,12 @@ impl Kubernetes {
         };
         let deleted = self.0.writer.delete_pod(&Target::of(&pod)?).await?;
         if deleted == Deleted::Requested {
-            self.tell(&key.cluster, Step::PodDeleted, format!("deleted Pod {}: {why}", key.name));
+            self.tell(
+                &key.cluster,
+                Step::PodDeleted,
+                Some(&key.name),
+                format!("deleted Pod {}: {why}", key.name),
+            );
         }
         Ok(Outcome::Done)
     }
@@ -332,7 +355,7 @@ impl Kubernetes {
 
     fn foreign(&self, key: &MemberKey, what: &str) -> Result<Outcome, ApiFailure> {
         let note = format!("{what} exists and is not ours; it is left alone, delete or rename it");
-        self.tell(&key.cluster, Step::ConditionChanged(CoreReason::ForeignObject), note);
+        self.tell(&key.cluster, Step::ConditionChanged(CoreReason::ForeignObject), Some(&key.name), note);
         Ok(Outcome::Foreign)
     }
 }

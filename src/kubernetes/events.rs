@@ -78,11 +78,19 @@ impl Events {
     ///
     /// `note` is a sentence for a person, without secrets; one that is too long is cut.
     pub fn tell<K: Resource<DynamicType = ()>>(&self, object: &K, reason: Reason, note: impl Into<String>) {
-        self.tell_of(object.object_ref(&()), reason, note);
+        self.tell_about(object, reason, None, note);
     }
 
-    /// As [`Events::tell`], for an object of which only the reference is at hand.
-    pub fn tell_of(&self, object: ObjectReference, reason: Reason, note: impl Into<String>) {
+    /// As [`Events::tell`], with a second object that the step is about. Events that repeat are
+    /// counted as one; those about different objects are not the same, and stay apart.
+    pub fn tell_about<K: Resource<DynamicType = ()>>(
+        &self,
+        object: &K,
+        reason: Reason,
+        about: Option<ObjectReference>,
+        note: impl Into<String>,
+    ) {
+        let object = object.object_ref(&());
         let type_ = if reason.is_warning() { EventType::Warning } else { EventType::Normal };
         let event = Event {
             type_,
@@ -90,7 +98,7 @@ impl Events {
             note: Some(cut(note.into())),
             // What was being done when it happened; the API server wants a word.
             action: "Reconcile".to_owned(),
-            secondary: None,
+            secondary: about,
         };
         if self.queue.try_send((event, object)).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);

@@ -21,6 +21,7 @@ use futures::future::BoxFuture;
 
 use super::{
     faults::Fault,
+    journal::Done,
     kubelet,
     objects::{Kind, MemberObj, Object, Objects, PodObj, PvcObj, ServiceObj},
     shared::{Shared, State},
@@ -102,10 +103,7 @@ impl Sight for FakeApi {
 
     fn cluster(&self, key: &ClusterKey) -> SeenCluster {
         let mut state = self.0.lock();
-        if let Some(Fault::Panic) = state.faults.by_rule("Sight", &key.name, None) {
-            drop(state);
-            panic!("the fake stores panic as told");
-        }
+        state.journal.sights += 1;
         seen(&state, &state.stores.objects, key, state.is_filled(&[Kind::Cluster, Kind::Member]))
     }
 }
@@ -120,11 +118,11 @@ impl FakeApi {
             let fault = state.faults.by_rule(verb, &cluster, Some(&member));
             fault.or_else(|| state.faults.api(&mut state.rng))
         };
-        assert!(!matches!(fault, Some(Fault::Panic)), "the fake API panics as told");
         Box::pin(async move {
             let half = {
                 let state = &mut *shared.lock();
-                state.journal.begun.push((shared.now(), cluster.clone(), verb));
+                let begun = Done { at: shared.now(), cluster: cluster.clone(), verb, member: member.clone() };
+                state.journal.begun.push(begun);
                 state.knobs.api / 2
             };
             let land = {
@@ -138,7 +136,8 @@ impl FakeApi {
             };
             tokio::time::sleep(half).await;
             match fault {
-                None | Some(Fault::Refuse(_) | Fault::Panic) => {
+                Some(Fault::Panic) => shared.panic_as_told(),
+                None | Some(Fault::Refuse(_)) => {
                     let result = land();
                     tokio::time::sleep(half).await;
                     result
@@ -282,6 +281,7 @@ impl Hands for FakeApi {
     }
 
     fn write_status(&self, key: &ClusterKey, report: &Report, _: Time) -> Option<Effect> {
+        self.0.panic_if_told("SupervisorTurn", &key.name, None);
         let (rv, new) = {
             let state = self.0.lock();
             let shown = state.stores.objects.clusters.get(&key.uid)?;
@@ -369,6 +369,7 @@ impl Hands for FakeApi {
         trouble: Option<(Reason, String)>,
         _: Time,
     ) -> Option<Effect> {
+        self.0.panic_if_told("MemberTurn", &key.cluster.name, Some(key.name.as_str()));
         let record: MemberRecord = facts.member.recorded.clone();
         let rv = {
             let state = self.0.lock();
@@ -385,7 +386,7 @@ impl Hands for FakeApi {
         Some(self.call("WriteMemberStatus", &key.cluster, key.name.as_str(), change))
     }
 
-    fn tell(&self, key: &ClusterKey, step: Step, note: String) {
+    fn tell(&self, key: &ClusterKey, step: Step, _: Option<&MemberName>, note: String) {
         self.0.lock().journal.told.push(format!("{}: {step:?}: {note}", key.name));
     }
 }
