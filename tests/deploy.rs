@@ -84,6 +84,7 @@ const EVERYWHERE: Rights = &[
             LIST,
             WATCH,
             ("create", "one for each member"),
+            ("patch", "labels that were stripped"),
             ("delete", "after etcd no longer lists the member"),
         ],
     ),
