@@ -1,0 +1,163 @@
+//! Matches what the operator says that it sent with what etcd says that it applied, change by change. No I/O.
+//!
+//! The member that was asked for a configuration change logs "applied a configuration change through raft" once the
+//! change is applied, so that line is there once for each change, on one member.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+
+use super::Scene;
+
+/// After this long without an answer a change can no longer be applied: etcd gives up after 5 s and twice the
+/// election timeout of 1 s.
+const IN_DOUBT: SignedDuration = SignedDuration::from_secs(7);
+/// The clocks are one, but a line is written a moment after the fact.
+const SLACK: SignedDuration = SignedDuration::from_millis(50);
+
+/// What a change does to whom: a peer URL for an addition, else a member ID.
+type Subject = (String, String);
+
+/// A change that the operator sent.
+#[derive(Debug)]
+struct Sent {
+    at: Timestamp,
+    subject: Subject,
+    outcome: Option<(Timestamp, String)>,
+}
+
+/// A change that etcd applied.
+#[derive(Debug)]
+struct Applied {
+    at: Timestamp,
+    subject: Subject,
+}
+
+/// How many changes were matched, by kind.
+pub type Counts = BTreeMap<String, usize>;
+
+/// Checks that every change that etcd applied was sent by an operator of this namespace, once; that every change with
+/// the outcome "done" was applied, once; and that no change was sent while another one could still be applied.
+///
+/// `strangers` are the peer URLs of members that the test itself added, and the IDs of those that it removed.
+pub fn check(scene: &Scene, strangers: &[&str]) -> Counts {
+    let pods = scene.logs.all();
+    let operators = scene.operator_log();
+    verify(&operators, &pods, strangers).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn verify(operators: &str, pods: &[String], strangers: &[&str]) -> Result<Counts, String> {
+    let mut sent = sent(operators)?;
+    sent.sort_by_key(|s| s.at);
+    let mut applied = applied(pods)?;
+    applied.retain(|a| !strangers.contains(&&*a.subject.1));
+    applied.sort_by_key(|a| a.at);
+    let everything = || format!("\nsent: {sent:#?}\napplied: {applied:#?}");
+    let mut counts = Counts::new();
+    let mut free: Vec<&Applied> = applied.iter().collect();
+    for s in &sent {
+        // A change is applied after it is sent and before its answer; without an answer it may be at any time.
+        let end = s.outcome.as_ref().map(|(at, _)| *at + SLACK);
+        let found = free.iter().position(|a| {
+            a.subject == s.subject && a.at + SLACK >= s.at && end.is_none_or(|end| a.at <= end)
+        });
+        let outcome = s.outcome.as_ref().map(|(_, text)| text.as_str());
+        match (found, outcome) {
+            (Some(position), _) => {
+                free.remove(position);
+                *counts.entry(s.subject.0.clone()).or_default() += 1;
+            }
+            (None, Some("done")) => {
+                return Err(format!("{s:?} was answered, but etcd applied no such change{}", everything()));
+            }
+            (None, _) => {}
+        }
+    }
+    if let Some(more) = free.first() {
+        return Err(format!(
+            "etcd applied {more:?}, which no operator sent, or not that often{}",
+            everything()
+        ));
+    }
+    for (i, later) in sent.iter().enumerate() {
+        for earlier in sent.iter().take(i).filter(|e| e.subject != later.subject) {
+            let answered = earlier.outcome.as_ref().is_some_and(|(at, _)| *at <= later.at);
+            let took_effect = applied
+                .iter()
+                .any(|a| a.subject == earlier.subject && a.at >= earlier.at - SLACK && a.at <= later.at);
+            let repeated =
+                sent.iter().any(|s| s.subject == earlier.subject && s.at > earlier.at && s.at < later.at);
+            if !answered && !took_effect && !repeated && later.at < earlier.at + IN_DOUBT {
+                return Err(format!(
+                    "{later:?} was sent while {earlier:?} could still be applied{}",
+                    everything()
+                ));
+            }
+        }
+    }
+    Ok(counts)
+}
+
+fn sent(operators: &str) -> Result<Vec<Sent>, String> {
+    let mut sent: Vec<Sent> = Vec::new();
+    for line in operators.lines().filter(|l| l.contains("\"etcd_operator::membership\"")) {
+        let value: Value = serde_json::from_str(line).map_err(|e| format!("{e}: {line}"))?;
+        let text =
+            |key: &str| value[key].as_str().map(str::to_owned).ok_or_else(|| format!("no {key}: {line}"));
+        let at: Timestamp = text("timestamp")?.parse().map_err(|e| format!("{e}: {line}"))?;
+        let subject = (text("change")?, text("subject")?);
+        let outcome = text("outcome")?;
+        if outcome == "sent" {
+            sent.push(Sent { at, subject, outcome: None });
+        // What is said without having been sent is about the check before it.
+        } else if let Some(open) = sent.iter_mut().rev().find(|s| s.subject == subject && s.outcome.is_none())
+        {
+            open.outcome = Some((at, outcome));
+        }
+    }
+    Ok(sent)
+}
+
+fn applied(pods: &[String]) -> Result<Vec<Applied>, String> {
+    let mut urls: BTreeMap<String, String> = BTreeMap::new();
+    let mut changes = Vec::new();
+    for line in pods {
+        let Ok(value) = serde_json::from_str::<Value>(line) else { continue };
+        let text = |key: &str| value[key].as_str().unwrap_or_default().to_owned();
+        match value["msg"].as_str() {
+            Some("added member") => {
+                let url = value["added-peer-peer-urls"][0].as_str().unwrap_or_default();
+                urls.insert(text("added-peer-id"), url.to_owned());
+            }
+            Some("applied a configuration change through raft") => {
+                let at: Timestamp = text("ts").parse().map_err(|e| format!("{e}: {line}"))?;
+                changes.push((at, text("raft-conf-change"), text("raft-conf-change-node-id")));
+            }
+            _ => {}
+        }
+    }
+    changes
+        .into_iter()
+        .map(|(at, change, id)| {
+            let id = format!("{id:0>16}");
+            let subject = match change.as_str() {
+                "ConfChangeAddLearnerNode" => {
+                    let url = urls
+                        .iter()
+                        .find(|(added, _)| format!("{added:0>16}") == id)
+                        .map(|(_, url)| url.clone());
+                    ("member-add".to_owned(), url.ok_or_else(|| format!("nobody says where {id} was added"))?)
+                }
+                "ConfChangeAddNode" => ("member-promote".to_owned(), id),
+                "ConfChangeRemoveNode" => ("member-remove".to_owned(), id),
+                other => {
+                    return Err(format!(
+                        "etcd applied a change that this test does not know: {other} of {id}"
+                    ));
+                }
+            };
+            Ok(Applied { at, subject })
+        })
+        .collect()
+}
