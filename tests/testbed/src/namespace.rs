@@ -5,7 +5,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
-use k8s_openapi::api::core::v1::{Namespace as KubeNamespace, Pod};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Namespace as KubeNamespace, PersistentVolumeClaim, Pod};
 use kube::api::{
     DeleteParams, DynamicObject, ListParams, LogParams, ObjectMeta, Patch, PatchParams, PostParams,
 };
@@ -19,6 +20,8 @@ use crate::testbed::Testbed;
 
 /// A namespace that still exists after this long holds something that nobody lets go.
 const GONE_LIMIT: Duration = Duration::from_secs(60);
+/// Pods end within 1 s, their claims right after.
+const EMPTY_LIMIT: Duration = Duration::from_secs(15);
 /// The default service account is there a moment after the namespace is.
 const READY_LIMIT: Duration = Duration::from_secs(30);
 /// The group whose finalizers are removed at the end: their operator may be gone by then.
@@ -75,11 +78,12 @@ impl Namespace {
         Api::namespaced(self.testbed.client(), &self.name)
     }
 
-    /// Deletes it with all it holds, and waits until it is gone. Finalizers of the operator's kinds
-    /// are removed, since the operator may not run any more: a test that is about them looks first.
+    /// Deletes it with all it holds, and waits until its Pods and claims are gone. Finalizers of the
+    /// operator's kinds are removed, since the operator may not run any more: a test that is about them
+    /// looks first.
     ///
     /// # Errors
-    /// When it is not gone after 60 s; the text says what is left.
+    /// When they are not gone after 75 s; the text says what is left.
     pub async fn finish(mut self) -> Result<()> {
         self.open = false;
         delete(&self.testbed.client(), &self.name).await
@@ -136,15 +140,17 @@ fn report(text: &str) {
 }
 
 async fn delete(client: &Client, name: &str) -> Result<()> {
+    // Kubernetes looks at a deleted namespace after 5 s, and again after 8 to 16 s if it still held Pods
+    // or claims (pkg/controller/namespace). So it is emptied here, and then there is nothing to wait for.
+    let emptied = eventually("empty", EMPTY_LIMIT, async || empty(client, name).await).await;
     let namespaces = Api::<KubeNamespace>::all(client.clone());
     match namespaces.delete(name, &DeleteParams::default()).await {
         Err(kube::Error::Api(e)) if e.code == 404 => return Ok(()),
         done => done.map(drop).context(format_args!("deleting namespace {name}"))?,
     }
-    // A shell as process 1 ignores SIGTERM; nobody needs its last 30 s.
-    let pods = Api::<Pod>::namespaced(client.clone(), name);
-    let quickly = DeleteParams { grace_period_seconds: Some(1), ..DeleteParams::default() };
-    pods.delete_collection(&quickly, &ListParams::default()).await.map(drop).context("deleting Pods")?;
+    if emptied.is_ok() {
+        return Ok(());
+    }
     let what = format!("namespace {name} gone");
     eventually(&what, GONE_LIMIT, async || {
         release(client, name).await.map_err(|e| e.to_string())?;
@@ -152,16 +158,47 @@ async fn delete(client: &Client, name: &str) -> Result<()> {
             None => Ok(()),
             Some(namespace) => {
                 let conditions = namespace.status.and_then(|s| s.conditions).unwrap_or_default();
-                let held: Vec<_> = conditions.into_iter().filter(|c| c.status == "True").collect();
-                let held: Vec<_> = held.into_iter().filter_map(|c| c.message).collect();
-                Err(held.join("; "))
+                let held = conditions.into_iter().filter(|c| c.status == "True");
+                Err(held.filter_map(|c| c.message).collect::<Vec<_>>().join("; "))
             }
         }
     })
     .await
 }
 
-/// Removes the finalizers of everything in the operator's group.
+/// Deletes what holds a namespace up, owners first; an error says what is still there.
+async fn empty(client: &Client, name: &str) -> std::result::Result<(), String> {
+    release(client, name).await.map_err(|e| e.to_string())?;
+    // A shell as process 1 ignores SIGTERM; nobody needs its last 30 s.
+    let quickly = DeleteParams { grace_period_seconds: Some(1), ..DeleteParams::background() };
+    let left = [
+        clear::<Deployment>(client, name, &quickly).await?,
+        clear::<Pod>(client, name, &quickly).await?,
+        clear::<PersistentVolumeClaim>(client, name, &quickly).await?,
+    ];
+    if left == [0, 0, 0] {
+        return Ok(());
+    }
+    Err(format!("{} Deployments, {} Pods, {} PersistentVolumeClaims", left[0], left[1], left[2]))
+}
+
+/// Deletes what is not being deleted yet, and says how many there were.
+async fn clear<K>(client: &Client, namespace: &str, how: &DeleteParams) -> std::result::Result<usize, String>
+where
+    K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + serde::de::DeserializeOwned,
+{
+    let api = Api::<K>::namespaced(client.clone(), namespace);
+    let found = api.list(&ListParams::default()).await.map_err(|e| e.to_string())?.items;
+    if found.iter().any(|object| object.meta().deletion_timestamp.is_none()) {
+        api.delete_collection(how, &ListParams::default()).await.map_err(|e| e.to_string())?;
+    }
+    Ok(found.len())
+}
+
+/// Deletes everything in the operator's group and removes its finalizers.
 async fn release(client: &Client, namespace: &str) -> Result<()> {
     let discovery = Discovery::new(client.clone()).filter(&[OPERATOR_GROUP]).run_aggregated().await;
     let discovery = discovery.context("asking for the operator's kinds")?;
@@ -172,7 +209,13 @@ async fn release(client: &Client, namespace: &str) -> Result<()> {
             }
             let api = Api::<DynamicObject>::namespaced_with(client.clone(), namespace, &resource);
             for object in api.list(&ListParams::default()).await.context("listing")?.items {
-                if object.finalizers().is_empty() || object.metadata.deletion_timestamp.is_none() {
+                if object.metadata.deletion_timestamp.is_none() {
+                    match api.delete(&object.name_any(), &DeleteParams::background()).await {
+                        Err(kube::Error::Api(e)) if e.code == 404 => continue,
+                        done => done.map(drop).context(format_args!("deleting {}", object.name_any()))?,
+                    }
+                }
+                if object.finalizers().is_empty() {
                     continue;
                 }
                 let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));

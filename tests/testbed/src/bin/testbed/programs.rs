@@ -78,6 +78,9 @@ impl Supervisor {
             "--leader-elect=false",
             "--use-service-account-credentials=true",
             "--allocate-node-cidrs=false",
+            // At the default of 20 a second it takes 5 s to start its controllers.
+            "--kube-api-qps=300",
+            "--kube-api-burst=600",
             // A node that says nothing for 20 s is lost; 5 s is the kubelet's interval.
             "--node-monitor-period=2s",
             "--node-monitor-grace-period=20s",
