@@ -90,12 +90,20 @@ impl Events {
         about: Option<ObjectReference>,
         note: impl Into<String>,
     ) {
-        let object = object.object_ref(&());
+        self.send(object.object_ref(&()), reason, about, note.into());
+    }
+
+    /// As [`Events::tell`], for an object of which only the reference is at hand.
+    pub fn tell_of(&self, object: ObjectReference, reason: Reason, note: impl Into<String>) {
+        self.send(object, reason, None, note.into());
+    }
+
+    fn send(&self, object: ObjectReference, reason: Reason, about: Option<ObjectReference>, note: String) {
         let type_ = if reason.is_warning() { EventType::Warning } else { EventType::Normal };
         let event = Event {
             type_,
             reason: reason.as_str().to_owned(),
-            note: Some(cut(note.into())),
+            note: Some(cut(note)),
             // What was being done when it happened; the API server wants a word.
             action: "Reconcile".to_owned(),
             secondary: about,

@@ -342,15 +342,15 @@ impl Writer {
     }
 }
 
-/// The patch with the version that was read: the API server refuses it if the object has changed.
-/// The UID goes with it, so that the error for a re-created object says so.
+/// The patch with the version that was read: the API server refuses it if the object has changed,
+/// and also if it was deleted and made anew, since no two versions are the same. The UID is left
+/// out: the API server calls a wrong one invalid, which it is not.
 fn guarded(target: &Target, mut patch: Value) -> Result<Value, ApiFailure> {
     let Value::Object(body) = &mut patch else {
         return Err(ApiFailure::Other("a patch must be a JSON object".into()));
     };
     let metadata = body.entry("metadata").or_insert_with(|| json!({}));
     metadata["resourceVersion"] = json!(target.resource_version);
-    metadata["uid"] = json!(target.uid);
     Ok(patch)
 }
 

@@ -27,7 +27,7 @@ use tokio::{sync::watch::Sender, task::JoinSet};
 
 pub use feed::{Feed, Kind, Touched};
 
-use crate::objects::controller_uid;
+use crate::{events::Events, objects::controller_uid};
 use cache::Cache;
 use prune::Watched;
 use watch::{Progress, Watch};
@@ -55,12 +55,13 @@ pub(crate) struct Shared {
     pvcs: Cache<PersistentVolumeClaim>,
     services: Cache<Service>,
     feed: Feed,
+    events: Option<Events>,
     progress: Mutex<Progress>,
     ready: Sender<bool>,
 }
 
 impl Shared {
-    fn new(watches: usize) -> Self {
+    fn new(watches: usize, events: Option<Events>) -> Self {
         Self {
             clusters: Cache::default(),
             members: Cache::default(),
@@ -70,6 +71,7 @@ impl Shared {
             pvcs: Cache::default(),
             services: Cache::default(),
             feed: Feed::default(),
+            events,
             progress: Mutex::new(Progress { unfilled: (0..watches).collect(), ..Progress::default() }),
             ready: Sender::new(false),
         }
@@ -103,14 +105,16 @@ impl Stores {
     /// Starts the watches: one for each kind, or one for each kind and namespace if namespaces are
     /// given; then no request goes to any other. Our own kinds are watched unfiltered, so that no
     /// label can hide one; the rest by the label `managed-by` (AP-02).
-    pub fn start(client: Client, namespaces: &[String]) -> Self {
+    ///
+    /// An object that does not decode is logged once, and told of as an Event if `events` is given.
+    pub fn start_telling(client: Client, namespaces: &[String], events: Option<Events>) -> Self {
         let scopes: BTreeSet<Option<String>> = if namespaces.is_empty() {
             BTreeSet::from([None])
         } else {
             namespaces.iter().cloned().map(Some).collect()
         };
         const KINDS: usize = 7;
-        let shared = Arc::new(Shared::new(scopes.len() * KINDS));
+        let shared = Arc::new(Shared::new(scopes.len() * KINDS, events));
         let mut starter = Starter { client, shared: shared.clone(), watches: JoinSet::new(), number: 0 };
         let everything = watcher::Config::default();
         let labelled = watcher::Config::default().labels(&format!(
@@ -128,6 +132,11 @@ impl Stores {
             starter.watch(scope, labelled.clone(), |s| &s.services);
         }
         Self { shared, _watches: Arc::new(starter.watches) }
+    }
+
+    /// [`Stores::start_telling`] without Events.
+    pub fn start(client: Client, namespaces: &[String]) -> Self {
+        Self::start_telling(client, namespaces, None)
     }
 
     /// Waits until every store has been filled once. Before that, "not there" means nothing (CL-06).

@@ -49,7 +49,7 @@ struct Bench {
 
 impl Bench {
     fn new(watches: usize) -> Self {
-        let shared = Arc::new(Shared::new(watches));
+        let shared = Arc::new(Shared::new(watches, None));
         Self { stores: Stores { shared, _watches: Arc::new(JoinSet::new()) } }
     }
 
@@ -158,6 +158,23 @@ async fn an_object_that_does_not_decode_stops_no_other_and_recovers() {
     bench.members(vec![Apply(member("bad", "c", "one"))]).await;
     assert_eq!(names(&bench.stores.members_of(&"one".into())), ["bad", "good"]);
     assert_eq!(bench.stores.unreadable(), []);
+}
+
+// VC-05
+#[tokio::test(start_paused = true)]
+async fn an_object_that_does_not_decode_is_shown_once_at_the_object() {
+    let api = FakeApi::default();
+    let mut bad = member("bad", "c", "one");
+    bad["spec"]["replicas"] = json!("many");
+    api.put(&format!("{GROUP}/etcdmembers/bad"), bad);
+    let events = crate::events::Events::start(api.client(), "i".into());
+    let stores = Stores::start_telling(api.client(), &[], Some(events));
+    stores.ready().await;
+    sleep(Duration::from_secs(1)).await;
+    let told: Vec<_> = api.take_log().into_iter().filter(|r| r.path.ends_with("/events")).collect();
+    assert_eq!(told.len(), 1);
+    assert_eq!(told[0].body["reason"], "UnreadableObject");
+    assert_eq!(told[0].body["regarding"]["name"], "bad");
 }
 
 // VC-05

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use etcd_operator_api::Reason;
 use futures::{Stream, StreamExt};
 use kube::{Api, core::error_boundary::DeserializeGuard, runtime::watcher};
 use serde::de::DeserializeOwned;
@@ -111,6 +112,10 @@ where
                         kind = ?K::KIND, namespace = key.0, name = key.1, error = invalid.error,
                         "the object does not decode as this version of the API; it alone is left alone"
                     );
+                    if let Some(events) = &self.shared.events {
+                        let object = DeserializeGuard::<K>(Err(invalid.clone()));
+                        events.tell(&object, Reason::UnreadableObject, invalid.error.clone());
+                    }
                     self.shared.feed.push(Touched {
                         kind: K::KIND,
                         namespace: key.0,
