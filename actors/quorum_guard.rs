@@ -248,7 +248,13 @@ impl GuardState {
         let result = match &call {
             Call::Add(peer_url) => writer.add_learner(&voters, peer_url).await.map(|added| Some(added.list)),
             Call::Promote(id) => writer.promote(&voters, *id).await.map(Some),
-            Call::Remove(id) => writer.remove(&voters, *id).await.map(Some),
+            // Not of the member itself: it ends as soon as it has applied its own removal, and its answer
+            // then says nothing.
+            Call::Remove(id) => {
+                let others: Vec<_> =
+                    voters.into_iter().filter(|v| v.expected.member_id != Some(*id)).collect();
+                writer.remove(&others, *id).await.map(Some)
+            }
             Call::MoveLeader { from, to } => match by_id.get(from) {
                 Some(leader) => writer.move_leader(leader, *to).await.map(|()| None),
                 None => Err(EtcdFailure::Unreachable("the leader has no address".into())),

@@ -146,9 +146,8 @@ fn rival_seed(s: &ClusterSituation) -> Option<&MemberFacts> {
         return None;
     }
     let seeds = || s.members.iter().filter(|m| m.member.seed && m.member.stays());
-    let rank = |m: &&MemberFacts| {
-        (m.member.recorded.pvc_uid.is_none(), m.member.created, m.member.name.clone())
-    };
+    let rank =
+        |m: &&MemberFacts| (m.member.recorded.pvc_uid.is_none(), m.member.created, m.member.name.clone());
     if seeds().count() < 2 { None } else { seeds().max_by_key(rank) }
 }
 
@@ -238,7 +237,12 @@ fn keep(s: &ClusterSituation, wanted: usize) -> ClusterDecision {
         return ClusterDecision::Wait(Reason::MemberLeaving);
     }
     if s.serving() < wanted {
-        ClusterDecision::Wait(Reason::MembersUnhealthy)
+        return ClusterDecision::Wait(Reason::MembersUnhealthy);
+    }
+    // A voter that clients are not led to yet is not all that the spec asks for.
+    let hidden = |m: &&MemberFacts| m.pod.present().is_some_and(|pod| !pod.voter_label);
+    if staying.iter().any(hidden) {
+        ClusterDecision::Wait(Reason::InProgress)
     } else {
         ClusterDecision::Settled
     }
