@@ -2,7 +2,7 @@
 //! their end, and starts them again after the pause that [`RestartBudget`] says. An actor that
 //! fails is a bug of ours: it is counted and said, its neighbours live on, and it is never given up.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use etcd_operator_core::{budget::RestartBudget, ids::Uid, time::Time, view::Presence};
 use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef};
@@ -32,7 +32,7 @@ pub(crate) struct Children {
     board: Arc<Board>,
     supervisor: Waker<SupervisorMsg>,
     guard: Slot<ActorRef<GuardMsg>>,
-    members: HashMap<Uid, Slot<Waker<MemberMsg>>>,
+    members: BTreeMap<Uid, Slot<Waker<MemberMsg>>>,
     guards_started: u64,
     fault: Option<(String, Time)>,
 }
@@ -77,10 +77,18 @@ impl Children {
             board,
             supervisor,
             guard: Slot::new(),
-            members: HashMap::new(),
+            members: BTreeMap::new(),
             guards_started: 0,
             fault: None,
         }
+    }
+
+    /// The same, with what the supervisor's former life died of.
+    pub(crate) fn after(mut self, fault: Option<(String, Time)>) -> Self {
+        self.fault = fault.map(|(words, at)| {
+            (format!("the supervisor of this cluster failed and was started again: {words}"), at)
+        });
+        self
     }
 
     /// Starts what is missing and stops what has no EtcdMember any more.

@@ -16,9 +16,8 @@ use etcd_operator_core::{
     time::Time,
     view::{ClusterSituation, ListFact, Presence},
 };
-use etcd_operator_kubernetes::failure::ApiFailure;
+use etcd_operator_kubernetes::failure::{ApiFailure, Call};
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
-use tokio::task::JoinSet;
 use tracing::Instrument;
 
 use crate::{
@@ -26,18 +25,34 @@ use crate::{
     children::{Children, Ended},
     context::Context,
     messages::{GuardMsg, SupervisorMsg},
-    pace::{Pace, jittered},
+    pace::Pace,
     ports::{ClusterKey, Effect, Outcome, SeenCluster, Step},
-    wake::Waker,
+    tasks::{Tasks, bounded},
+    wake::{Waker, WakerSlot},
 };
 
 /// How long a supervisor that ends waits for its guard to finish its turn.
 const GUARD_STOP: Duration = Duration::from_secs(21);
 
+/// How often an EtcdCluster that the store does not show is looked for live.
+const GONE_CHECK: Duration = Duration::from_secs(5);
+
 /// The actor. Its state is in [`SupervisorState`].
 pub(crate) struct ClusterSupervisor;
 
-/// A supervisor's state. The JoinSet aborts what is in flight when the state is dropped.
+/// What a supervisor starts with.
+pub(crate) struct SupervisorArgs {
+    /// Its cluster.
+    pub key: ClusterKey,
+    /// What all actors share.
+    pub context: Arc<Context>,
+    /// Where its waker goes.
+    pub slot: WakerSlot<SupervisorMsg>,
+    /// What its former life died of, to be told in the status.
+    pub fault: Option<String>,
+}
+
+/// A supervisor's state. Dropping it aborts what is in flight.
 pub(crate) struct SupervisorState {
     key: ClusterKey,
     /// On every log line of this cluster.
@@ -46,10 +61,12 @@ pub(crate) struct SupervisorState {
     board: Arc<Board>,
     me: Waker<SupervisorMsg>,
     children: Children,
-    tasks: JoinSet<()>,
+    tasks: Tasks,
     acting: Option<ClusterAction>,
     writing_status: bool,
     checking_gone: bool,
+    /// When the EtcdCluster was last looked for live.
+    gone_checked: Option<Time>,
     pace: Pace,
     status_pace: Pace,
     acted_on: Option<(String, Time)>,
@@ -63,29 +80,34 @@ pub(crate) struct SupervisorState {
 impl Actor for ClusterSupervisor {
     type Msg = SupervisorMsg;
     type State = SupervisorState;
-    type Arguments = (ClusterKey, Arc<Context>, crate::wake::WakerSlot<SupervisorMsg>);
+    type Arguments = SupervisorArgs;
 
     async fn pre_start(
         &self,
         myself: ActorRef<SupervisorMsg>,
-        (key, context, slot): Self::Arguments,
+        SupervisorArgs { key, context, slot, fault }: SupervisorArgs,
     ) -> Result<SupervisorState, ActorProcessingErr> {
         let me = Waker::new(myself, || SupervisorMsg::Wake);
         slot.set(me.clone());
         me.wake();
-        let board = Arc::new(Board::new(context.clock.now()));
+        let now = context.clock.now();
+        let board = Arc::new(Board::new(now));
+        let children = Children::new(key.clone(), context.clone(), board.clone(), me.clone());
+        let children = children.after(fault.map(|words| (words, now)));
+        board.set_fault(children.fault());
         let span = tracing::info_span!("cluster", namespace = %key.namespace, cluster = %key.name);
         Ok(SupervisorState {
             span,
-            children: Children::new(key.clone(), context.clone(), board.clone(), me.clone()),
+            children,
             key,
             context,
             board,
             me,
-            tasks: JoinSet::new(),
+            tasks: Tasks::default(),
             acting: None,
             writing_status: false,
             checking_gone: false,
+            gone_checked: None,
             pace: Pace::new(),
             status_pace: Pace::new(),
             acted_on: None,
@@ -113,6 +135,7 @@ impl Actor for ClusterSupervisor {
             SupervisorMsg::StatusWritten(result) => state.status_written(result),
             SupervisorMsg::Gone(result) => state.gone(result),
             SupervisorMsg::Confirmed(at, result) => state.confirmed(at, result),
+            SupervisorMsg::Panicked(words) => return Err(words.into()),
         }
         let span = state.span.clone();
         state.turn(&myself).instrument(span).await
@@ -212,7 +235,6 @@ impl SupervisorState {
     }
 
     async fn turn(&mut self, myself: &ActorRef<SupervisorMsg>) -> Result<(), ActorProcessingErr> {
-        while self.tasks.try_join_next().is_some() {}
         let now = self.context.clock.now();
         let seen = self.context.sight.cluster(&self.key);
         let next = match self.board.situation(&seen, now) {
@@ -237,10 +259,10 @@ impl SupervisorState {
                 self.children.keep(myself, &seen, now).await?;
                 self.check_gone(myself, now);
                 self.children.wake_members();
-                Duration::from_secs(5)
+                GONE_CHECK
             }
         };
-        self.pace.arm(myself, jittered(next), SupervisorMsg::Tick);
+        self.pace.arm(myself, self.context.clock.jittered(next), SupervisorMsg::Tick);
         Ok(())
     }
 
@@ -251,7 +273,7 @@ impl SupervisorState {
         }
         let every =
             if matches!(s.list, ListFact::Unknown { .. }) { Duration::from_secs(1) } else { STEADY_LOOK };
-        // A timer may ring up to a fifth early: see `jittered`.
+        // A timer may ring up to a fifth early: see `Clock::jittered`.
         if self.surveyed.is_none_or(|at| now.since(at) >= every.mul_f64(0.75)) {
             self.surveyed = Some(now);
             self.children.ask_guard(GuardMsg::Survey);
@@ -332,11 +354,9 @@ impl SupervisorState {
             ClusterDecision::Act(ClusterAction::ConfirmMembers) => {
                 self.acting = Some(ClusterAction::ConfirmMembers);
                 let read = self.context.hands.confirm(&self.key);
-                let myself = myself.clone();
-                self.tasks.spawn(async move {
-                    let result = read.await.map(Box::new);
-                    let _ = myself.cast(SupervisorMsg::Confirmed(now, result));
-                });
+                let done =
+                    move |result: Result<SeenCluster, _>| SupervisorMsg::Confirmed(now, result.map(Box::new));
+                self.tasks.run(myself, bounded(Call::Read, read), done, SupervisorMsg::Panicked);
                 STEADY_LOOK
             }
             ClusterDecision::Act(action) => {
@@ -385,13 +405,14 @@ impl SupervisorState {
         if self.checking_gone || self.board.is_gone() || self.pace.pause(now).is_some() {
             return;
         }
+        // A timer may ring up to a fifth early: see `Clock::jittered`.
+        if self.gone_checked.is_some_and(|at| now.since(at) < GONE_CHECK.mul_f64(0.75)) {
+            return;
+        }
+        self.gone_checked = Some(now);
         self.checking_gone = true;
         let read = self.context.hands.is_gone(&self.key);
-        let myself = myself.clone();
-        self.tasks.spawn(async move {
-            let result = read.await;
-            let _ = myself.cast(SupervisorMsg::Gone(result));
-        });
+        self.tasks.run(myself, bounded(Call::Read, read), SupervisorMsg::Gone, SupervisorMsg::Panicked);
     }
 
     fn spawn(
@@ -400,13 +421,7 @@ impl SupervisorState {
         effect: Effect,
         message: fn(Result<Outcome, ApiFailure>) -> SupervisorMsg,
     ) {
-        let myself = myself.clone();
-        let effect = async move {
-            let result = effect.await;
-            // Nobody is left to tell when the supervisor has ended.
-            let _ = myself.cast(message(result));
-        };
-        self.tasks.spawn(effect.instrument(self.span.clone()));
+        self.tasks.run(myself, bounded(Call::Write, effect), message, SupervisorMsg::Panicked);
     }
 }
 

@@ -2,7 +2,7 @@
 //! However many objects change, there is one entry for each cluster and one message on its way.
 
 use std::{
-    collections::HashSet,
+    collections::BTreeSet,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -14,7 +14,7 @@ pub(crate) type ClusterName = (String, String);
 /// The feed's end: whoever watches puts names in, the operator takes them out.
 #[derive(Debug, Clone, Default)]
 pub struct Intake {
-    touched: Arc<Mutex<HashSet<ClusterName>>>,
+    touched: Arc<Mutex<BTreeSet<ClusterName>>>,
 }
 
 impl Intake {
@@ -27,12 +27,12 @@ impl Intake {
     }
 
     /// Takes all names out.
-    pub fn take(&self) -> HashSet<ClusterName> {
+    pub fn take(&self) -> BTreeSet<ClusterName> {
         std::mem::take(&mut *self.lock())
     }
 
     // A set of names is valid whatever panicked while it was held.
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashSet<ClusterName>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeSet<ClusterName>> {
         self.touched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -25,6 +25,7 @@ mod operator;
 mod pace;
 mod ports;
 mod quorum_guard;
+mod tasks;
 mod wake;
 
 pub use adapter::Kubernetes;

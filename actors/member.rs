@@ -13,21 +13,20 @@ use etcd_operator_core::{
     progress::Progress,
     reason::Reason,
     time::{Time, timeouts},
-    view::{MemberFacts, MemberSituation, Owner, PodView, Presence},
+    view::{ListFact, MemberFacts, MemberSituation, Owner, PodView, Presence},
 };
-use etcd_operator_etcd::{MemberReader, Target};
-use etcd_operator_kubernetes::failure::ApiFailure;
+use etcd_operator_etcd::MemberReader;
+use etcd_operator_kubernetes::failure::{ApiFailure, Call};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
-use tokio::task::JoinSet;
-use tracing::Instrument;
 
 use crate::{
     board::Board,
     clock::Clock,
     messages::{Answer, GuardMsg, MemberMsg, SupervisorMsg},
     metrics::Metrics,
-    pace::{Pace, jittered},
+    pace::Pace,
     ports::{Hands, MemberKey, Outcome, SeenCluster, SeenMember, Sight},
+    tasks::{Tasks, bounded},
     wake::{Waker, WakerSlot},
 };
 
@@ -37,6 +36,11 @@ use crate::{
 const STEADY_LOOK: Duration = Duration::from_secs(30);
 /// Looks closer together than this tell nothing new.
 const CLOSEST_LOOK: Duration = Duration::from_millis(200);
+
+/// A question that must wait is asked again as soon as the answer says for so many times, then half
+/// as often, and so on, down to once in [`LONGEST_WAIT`].
+const PATIENT_ASKS: u32 = 20;
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// The actor. Its state is in [`MemberState`].
 pub(crate) struct MemberActor;
@@ -63,24 +67,27 @@ pub(crate) struct MemberArgs {
     pub metrics: Metrics,
 }
 
-/// A member actor's state. The JoinSets abort what is in flight when the state is dropped.
+/// A member actor's state. Dropping it aborts what is in flight.
 pub(crate) struct MemberState {
     args: MemberArgs,
     /// On every log line of this member.
     span: tracing::Span,
     me: Waker<MemberMsg>,
-    effects: JoinSet<()>,
-    looks: JoinSet<()>,
+    tasks: Tasks,
     busy: bool,
     looking: bool,
     /// The Pod as it was at the last look, and when that began.
     looked_at: Option<(PodView, Time)>,
     pace: Pace,
+    /// What the last turn saw: the cluster's version, the member's, the list.
+    viewed: Option<(String, String, ListFact)>,
     /// The version on which the last effect was decided: until the store moves on, the same view
     /// would only lead to the same effect again.
     acted_on: Option<(String, Time)>,
     question: Option<(Change, Time)>,
     ask_not_before: Time,
+    /// How often in a row the guard has said to wait.
+    waits: u32,
     removed: bool,
     owner_confirmed: bool,
     progress: Option<Progress>,
@@ -114,16 +121,17 @@ impl Actor for MemberActor {
         Ok(MemberState {
             span,
             pace: Pace::new(),
+            viewed: None,
             args,
             me,
-            effects: JoinSet::new(),
-            looks: JoinSet::new(),
+            tasks: Tasks::default(),
             busy: false,
             looking: false,
             looked_at: None,
             acted_on: None,
             question: None,
             ask_not_before: Time(0),
+            waits: 0,
             removed: false,
             owner_confirmed: false,
             progress: None,
@@ -140,10 +148,8 @@ impl Actor for MemberActor {
         let span = state.span.clone();
         let _inside = span.enter();
         match message {
-            MemberMsg::Wake => {
-                state.me.arrived();
-                state.pace.news();
-            }
+            // Whether it is news shows in the view.
+            MemberMsg::Wake => state.me.arrived(),
             MemberMsg::Tick(generation) if !state.pace.is_current(generation) => return Ok(()),
             MemberMsg::Tick(_) => {}
             MemberMsg::Effect(result) => state.ended(result),
@@ -155,6 +161,7 @@ impl Actor for MemberActor {
             }
             MemberMsg::Looked(pod_uid, look) => state.looked(pod_uid, look),
             MemberMsg::Answered(change, answer) => state.answered(&change, &answer),
+            MemberMsg::Panicked(words) => return Err(words.into()),
         }
         state.turn(&myself);
         Ok(())
@@ -217,13 +224,19 @@ impl MemberState {
         let now = self.now();
         match answer {
             Answer::Done => {
+                self.waits = 0;
                 self.removed |= matches!(change, Change::Remove { .. });
                 self.ask_not_before = now;
                 self.pace.news();
                 // What etcd now says of this member is to be seen at once.
                 self.looked_at = None;
             }
-            Answer::Wait { again, .. } => self.ask_not_before = now + *again,
+            Answer::Wait { again, .. } => {
+                // Each question costs a list and a look at every member.
+                let stretched = again.saturating_mul(1 << (self.waits / PATIENT_ASKS).min(6));
+                self.ask_not_before = now + stretched.min(LONGEST_WAIT.max(*again));
+                self.waits = self.waits.saturating_add(1);
+            }
             Answer::Refused(reason) => {
                 tracing::warn!(?change, %reason, "the guard refused");
                 self.ask_not_before = now + Duration::from_secs(5);
@@ -236,9 +249,6 @@ impl MemberState {
     }
 
     fn turn(&mut self, myself: &ActorRef<MemberMsg>) {
-        // Ended tasks are let go of; their results came as messages.
-        while self.effects.try_join_next().is_some() {}
-        while self.looks.try_join_next().is_some() {}
         let now = self.now();
         let seen = self.args.sight.cluster(&self.args.key.cluster);
         let Some(mine) = self.find(&seen).cloned() else {
@@ -246,10 +256,15 @@ impl MemberState {
             return self.pace.arm(myself, STEADY_LOOK, MemberMsg::Tick);
         };
         let facts = self.args.board.facts(&mine, now);
+        let view = (seen.version.clone(), mine.version.clone(), self.args.board.list());
+        if self.viewed.as_ref() != Some(&view) {
+            self.viewed = Some(view);
+            self.pace.news();
+        }
         let next = if self.busy { STEADY_LOOK } else { self.step(myself, &seen, &mine, &facts, now) };
         let every = if facts.look.serves() { STEADY_LOOK } else { self.pace.look_every() };
         self.look_if_due(myself, &mine, every, now);
-        self.pace.arm(myself, jittered(next.min(every).max(CLOSEST_LOOK)), MemberMsg::Tick);
+        self.pace.arm(myself, self.args.clock.jittered(next.min(every).max(CLOSEST_LOOK)), MemberMsg::Tick);
     }
 
     /// Takes one decision and starts its effect. Returns when to look again.
@@ -334,15 +349,12 @@ impl MemberState {
             }
             MemberAction::ConfirmOwner => {
                 self.busy = true;
-                let (hands, myself) = (self.args.hands.clone(), myself.clone());
-                self.effects.spawn(async move {
-                    let read = hands
-                        .confirm(&key.cluster)
-                        .await
-                        .map(|seen| seen.cluster.present().is_some_and(|c| c.recorded.cluster_id.is_some()));
-                    // Nobody is left to tell when the actor has ended.
-                    let _ = myself.cast(MemberMsg::OwnerRead(read));
-                });
+                let read = bounded(Call::Read, self.args.hands.confirm(&key.cluster));
+                let formed = |seen: SeenCluster| {
+                    seen.cluster.present().is_some_and(|c| c.recorded.cluster_id.is_some())
+                };
+                let done = move |read: Result<_, _>| MemberMsg::OwnerRead(read.map(formed));
+                self.tasks.run(myself, read, done, MemberMsg::Panicked);
             }
             action => {
                 self.args.metrics.acted(action_name(&action));
@@ -362,12 +374,7 @@ impl MemberState {
     ) {
         self.busy = true;
         self.acted_on = Some((mine.version.clone(), now));
-        let myself = myself.clone();
-        let effect = async move {
-            let result = effect.await;
-            let _ = myself.cast(MemberMsg::Effect(result));
-        };
-        self.effects.spawn(effect.in_current_span());
+        self.tasks.run(myself, bounded(Call::Write, effect), MemberMsg::Effect, MemberMsg::Panicked);
     }
 
     fn ask(&mut self, myself: &ActorRef<MemberMsg>, change: Change, now: Time) -> Duration {
@@ -416,7 +423,7 @@ impl MemberState {
         if self.looking || pod.ended {
             return;
         }
-        // A timer may ring up to a fifth early: see `jittered`.
+        // A timer may ring up to a fifth early: see `Clock::jittered`.
         let fresh = |at: Time| now.since(at) < every.mul_f64(0.75).max(CLOSEST_LOOK);
         let due = match &self.looked_at {
             Some((seen, at)) if seen == pod => !fresh(*at),
@@ -428,13 +435,9 @@ impl MemberState {
         }
         self.looked_at = Some((pod.clone(), now));
         self.looking = true;
-        let (reader, target, pod_uid, myself): (_, Target, _, _) =
-            (self.args.reader.clone(), target.clone(), pod.uid.clone(), myself.clone());
-        let look = async move {
-            let look = reader.look(&target).await;
-            let _ = myself.cast(MemberMsg::Looked(pod_uid, look));
-        };
-        self.looks.spawn(look.in_current_span());
+        let (reader, target, pod_uid) = (self.args.reader.clone(), target.clone(), pod.uid.clone());
+        let look = async move { reader.look(&target).await };
+        self.tasks.run(myself, look, move |look| MemberMsg::Looked(pod_uid, look), MemberMsg::Panicked);
     }
 }
 

@@ -40,6 +40,8 @@ pub(crate) enum SupervisorMsg {
     Confirmed(Time, Result<Box<SeenCluster>, ApiFailure>),
     /// A child's pause after a fault is over.
     Respawn,
+    /// A task of its own panicked, with these words.
+    Panicked(String),
 }
 
 /// To a member's actor.
@@ -57,6 +59,8 @@ pub(crate) enum MemberMsg {
     Looked(Uid, Look),
     /// The guard's answer.
     Answered(Change, Answer),
+    /// A task of its own panicked, with these words.
+    Panicked(String),
 }
 
 /// To a cluster's guard.

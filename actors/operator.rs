@@ -2,7 +2,7 @@
 //! for every owner UID and touches no cluster's objects.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
@@ -10,7 +10,7 @@ use etcd_operator_core::{budget::RestartBudget, ids::Uid, time::Time};
 use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
 
 use crate::{
-    cluster_supervisor::ClusterSupervisor,
+    cluster_supervisor::{ClusterSupervisor, SupervisorArgs},
     context::Context,
     intake::{ClusterName, Intake},
     messages::{OperatorMsg, SupervisorMsg},
@@ -39,8 +39,8 @@ pub struct OperatorState {
     intake: Intake,
     owns: Arc<dyn Fn(&Uid) -> bool + Send + Sync>,
     me: Waker<OperatorMsg>,
-    supervisors: HashMap<Uid, Slot>,
-    by_name: HashMap<ClusterName, HashSet<Uid>>,
+    supervisors: BTreeMap<Uid, Slot>,
+    by_name: BTreeMap<ClusterName, BTreeSet<Uid>>,
 }
 
 struct Slot {
@@ -48,6 +48,8 @@ struct Slot {
     child: Option<(ActorId, Waker<SupervisorMsg>)>,
     budget: RestartBudget,
     not_before: Time,
+    /// What the last one died of.
+    fault: Option<String>,
 }
 
 impl Actor for Operator {
@@ -68,8 +70,8 @@ impl Actor for Operator {
             intake: args.intake,
             owns: args.owns,
             me,
-            supervisors: HashMap::new(),
-            by_name: HashMap::new(),
+            supervisors: BTreeMap::new(),
+            by_name: BTreeMap::new(),
         })
     }
 
@@ -135,7 +137,13 @@ impl OperatorState {
                 self.by_name.entry((namespace.clone(), name.clone())).or_default().insert(uid.clone());
                 self.supervisors.insert(
                     uid.clone(),
-                    Slot { key, child: None, budget: RestartBudget::for_actors(), not_before: Time(0) },
+                    Slot {
+                        key,
+                        child: None,
+                        budget: RestartBudget::for_actors(),
+                        not_before: Time(0),
+                        fault: None,
+                    },
                 );
             }
             self.start(myself, &uid).await?;
@@ -158,7 +166,12 @@ impl OperatorState {
             return Ok(());
         }
         let waker = WakerSlot::default();
-        let args = (slot.key.clone(), self.context.clone(), waker.clone());
+        let args = SupervisorArgs {
+            key: slot.key.clone(),
+            context: self.context.clone(),
+            slot: waker.clone(),
+            fault: slot.fault.take(),
+        };
         let (actor, _) =
             ClusterSupervisor::spawn_linked(None, ClusterSupervisor, args, myself.get_cell()).await?;
         slot.child = waker.get().map(|waker| (actor.get_id(), waker));
@@ -177,6 +190,7 @@ impl OperatorState {
                 let pause = slot.budget.failed(now);
                 slot.not_before = now + pause;
                 tracing::error!(namespace = name.0, cluster = name.1, fault, ?pause, "a supervisor failed");
+                slot.fault = Some(fault);
                 self.context.metrics.restarted();
                 myself.send_after(pause, move || OperatorMsg::Respawn(uid));
             }

@@ -114,11 +114,6 @@ impl Pace {
     }
 }
 
-/// `d` more or less by up to a fifth, so that a thousand actors that started together spread out.
-pub(crate) fn jittered(d: Duration) -> Duration {
-    d.mul_f64(rand::random_range(0.8..1.2))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -42,10 +42,14 @@ pub(crate) struct Journal {
     pub(crate) done: Vec<Done>,
     pub(crate) calls: Vec<MembershipCall>,
     /// API calls that were begun, by verb, whatever came of them.
-    pub(crate) begun: Vec<(Time, String, &'static str)>,
+    pub(crate) begun: Vec<Done>,
     pub(crate) looks: Vec<(Time, String)>,
     pub(crate) lists: Vec<(Time, String)>,
     pub(crate) told: Vec<String>,
+    /// How often an actor read the stores.
+    pub(crate) sights: usize,
+    /// When an actor was made to panic.
+    pub(crate) panics: Vec<Time>,
     /// What must never happen and did.
     pub(crate) violations: Vec<String>,
 }

@@ -23,6 +23,7 @@ use etcd_operator_core::{
     time::Time,
     view::{ClusterRecord, ClusterView},
 };
+use prometheus_client::{encoding::text::encode, registry::Registry};
 use ractor::{Actor, ActorRef};
 use tokio::task::JoinHandle;
 
@@ -42,7 +43,7 @@ pub(crate) struct World {
     shared: Arc<Shared>,
     operator: Option<(ActorRef<OperatorMsg>, JoinHandle<()>)>,
     owned: Arc<dyn Fn(&Uid) -> bool + Send + Sync>,
-    started: tokio::time::Instant,
+    registry: Registry,
 }
 
 pub(crate) const fn secs(n: u64) -> Duration {
@@ -64,10 +65,9 @@ pub(crate) struct Standing {
 impl World {
     /// An empty world without an operator.
     pub(crate) fn new(seed: u64) -> Self {
-        let shared = Shared::new(seed, Clock::system());
+        let shared = Shared::new(seed, Clock::seeded(secs(1_700_000_000), seed));
         tokio::spawn(shared.clone().watch());
-        let started = tokio::time::Instant::now();
-        World { seed, shared, operator: None, owned: Arc::new(|_| true), started }
+        World { seed, shared, operator: None, owned: Arc::new(|_| true), registry: Registry::default() }
     }
 
     /// A world with an operator and one cluster `c` that wants so many members.
@@ -106,15 +106,18 @@ impl World {
     pub(crate) async fn start_operator(&mut self) {
         let names = {
             let shared = self.shared.clone();
-            Arc::new(move |cluster: &str| MemberName(format!("{cluster}-m{}", shared.lock().next())))
+            Arc::new(move |cluster: &str| MemberName(format!("{cluster}-m{:05}", shared.lock().next())))
         };
+        self.registry = Registry::default();
+        let metrics = Metrics::register(&mut self.registry);
         let api = Arc::new(FakeApi(self.shared.clone()));
         let context = Arc::new(Context {
+            owns_for: Arc::new(|_| true),
             sight: api.clone(),
             hands: api,
             etcd: Arc::new(FakeEtcd(self.shared.clone())),
             clock: self.shared.clock.clone(),
-            metrics: Metrics::default(),
+            metrics,
             names,
         });
         let (intake, slot) = (Intake::default(), WakerSlot::default());
@@ -396,8 +399,11 @@ impl World {
         })
     }
 
-    /// Since the world began.
-    pub(crate) fn age(&self) -> Duration {
-        self.started.elapsed()
+    /// The value of a counter of the operator that runs now.
+    pub(crate) fn counter(&self, name: &str) -> u64 {
+        let mut text = String::new();
+        encode(&mut text, &self.registry).unwrap();
+        let lines = text.lines().filter(|l| l.starts_with(&format!("etcd_operator_{name}_total")));
+        lines.filter_map(|l| l.rsplit(' ').next()?.parse::<u64>().ok()).sum()
     }
 }

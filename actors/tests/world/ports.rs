@@ -165,7 +165,7 @@ impl EtcdReads for GuardReads {
             let cluster = targets.first().map(cluster_of).unwrap_or_default();
             let fault = self.0.0.lock().faults.by_rule("GuardList", &cluster, None);
             match fault {
-                Some(Fault::Panic) => panic!("the fake list panics as told"),
+                Some(Fault::Panic) => self.0.0.panic_as_told(),
                 Some(Fault::LostAnswer(after) | Fault::LostRequest(after)) => {
                     tokio::time::sleep(after.min(timeouts::ETCD_READ)).await;
                     Err(EtcdFailure::Ambiguous("no answer came".into()))
@@ -292,7 +292,7 @@ impl Writes {
                 unknown(answer).await
             }
             Some(Fault::Never) => std::future::pending().await,
-            Some(Fault::Panic) => panic!("the fake etcd panics as told"),
+            Some(Fault::Panic) => shared.panic_as_told(),
             Some(Fault::Slow(after)) => {
                 tokio::time::sleep(after).await;
                 land(shared, n, &change).map_err(EtcdFailure::Refused)

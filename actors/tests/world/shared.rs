@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 
 use super::{
     etcd::Etcd,
-    faults::Faults,
+    faults::{Fault, Faults},
     journal::{Done, Journal},
     objects::{Kind, MemberObj, Object, Objects, PodObj, Stores},
 };
@@ -107,6 +107,20 @@ impl Shared {
         *self.operator.lock().unwrap() = None;
     }
 
+    /// As a bug would, in whoever made the call.
+    pub(crate) fn panic_as_told(&self) -> ! {
+        let now = self.now();
+        self.lock().journal.panics.push(now);
+        panic!("the fake panics as told");
+    }
+
+    pub(crate) fn panic_if_told(&self, point: &str, cluster: &str, member: Option<&str>) {
+        let fault = self.lock().faults.by_rule(point, cluster, member);
+        if matches!(fault, Some(Fault::Panic)) {
+            self.panic_as_told();
+        }
+    }
+
     pub(crate) fn touch(&self, key: &ClusterKey) {
         if let Some((intake, waker)) = &*self.operator.lock().unwrap() {
             intake.touch(&key.namespace, &key.name, waker);
@@ -131,7 +145,7 @@ impl Shared {
             match next {
                 Some(due) => {
                     let wait = Duration::from_millis(due.0.saturating_sub(self.now().0).max(1));
-                    tokio::select! { () = news => {}, () = tokio::time::sleep(wait) => {} }
+                    tokio::select! { biased; () = news => {}, () = tokio::time::sleep(wait) => {} }
                 }
                 None => news.await,
             }

@@ -1,0 +1,106 @@
+//! The status tells the truth within seconds, whatever the operator is busy with or failing at.
+
+use etcd_operator_kubernetes::failure::ApiFailure;
+
+use crate::world::{Fault, World, secs};
+
+/// Everything but the status itself.
+const EFFECTS: [&str; 11] = [
+    "PutService",
+    "CreateMember",
+    "DeleteMember",
+    "CreatePvc",
+    "CreatePod",
+    "PatchPod",
+    "DeletePod",
+    "DeletePvc",
+    "RecordJoin",
+    "Release",
+    "WriteMemberStatus",
+];
+
+// MQ-10
+#[tokio::test(start_paused = true)]
+async fn a_cluster_whose_members_are_all_silent_is_unreachable_within_seconds() {
+    let world = World::with_formed(3).await;
+    world.run_for(secs(100)).await;
+    world.mute("c", true);
+    let took = world.until("it is told", secs(60), |w| w.available("c") == "ClusterUnreachable").await;
+    assert!(took <= secs(15), "{took:?}");
+    let pods = world.at(|s| s.truth.pods.len());
+    let looks = |w: &World| w.at(|s| s.journal.looks.len());
+    let before = looks(&world);
+    world.run_for(secs(3_600)).await;
+    // AP-03: once in ten seconds for each member, less a fifth of jitter.
+    let an_hour = looks(&world) - before;
+    assert!(an_hour <= 3 * 500, "{an_hour} looks in an hour");
+    assert_eq!(world.at(|s| s.truth.pods.len()), pods, "nothing is rebuilt without being asked");
+    world.mute("c", false);
+    let took = world.until("it is told", secs(60), |w| w.available("c") == "QuorumHealthy").await;
+    assert!(took <= secs(15), "{took:?}");
+}
+
+// MQ-10
+#[tokio::test(start_paused = true)]
+async fn a_lost_quorum_is_told_within_seconds() {
+    let world = World::with_formed(3).await;
+    world.run_for(secs(100)).await;
+    let members = world.members("c");
+    world.hold(&members[0]);
+    world.hold(&members[2]);
+    let took = world.until("it is told", secs(60), |w| w.available("c") == "QuorumLost").await;
+    assert!(took <= secs(15), "{took:?}");
+}
+
+// MQ-10, MT-02
+#[tokio::test(start_paused = true)]
+async fn the_status_stays_true_while_every_other_write_fails() {
+    for fault in [
+        Fault::Api(ApiFailure::Forbidden("no".into())),
+        Fault::Api(ApiFailure::Unreachable("refused".into())),
+        Fault::LostRequest(secs(10)),
+        Fault::Never,
+    ] {
+        let world = World::with_formed(3).await;
+        world.fault(&EFFECTS, u32::MAX, fault.clone());
+        world.scale("c", 5);
+        world.run_for(secs(100)).await;
+        world.mute("c", true);
+        let took = world.until("it is told", secs(60), |w| w.available("c") == "ClusterUnreachable").await;
+        assert!(took <= secs(15), "{fault:?}: {took:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn writes_that_are_forbidden_are_told_as_a_fault_with_the_servers_words() {
+    let world = World::with_formed(1).await;
+    world.fault(&["CreateMember"], u32::MAX, Fault::Api(ApiFailure::Forbidden("etcdmembers".into())));
+    world.scale("c", 3);
+    world.until("it is told", secs(60), |w| w.degraded("c") == "OperatorFault").await;
+    assert!(world.status("c").unwrap().degraded.message.contains("etcdmembers"));
+    world.clear_faults();
+    world.until_settled("c", 3, secs(180)).await;
+    world.until("it is over", secs(120), |w| w.degraded("c") == "Reconciled").await;
+}
+
+// MT-03
+#[tokio::test(start_paused = true)]
+async fn a_situation_that_does_not_change_is_written_once() {
+    let world = World::with_formed(3).await;
+    world.hold(&world.members("c")[0].clone());
+    world.run_for(secs(60)).await;
+    let before = world.done().len();
+    world.run_for(secs(3_600)).await;
+    assert_eq!(world.done().len(), before, "{:?}", world.done().split_off(before));
+}
+
+// AP-07
+#[tokio::test(start_paused = true)]
+async fn a_status_converges_while_somebody_else_writes_the_cluster_every_second() {
+    let world = World::with_cluster(3).await;
+    for _ in 0..120 {
+        world.run_for(secs(1)).await;
+        world.edit_cluster("c", |_| {});
+    }
+    assert!(world.is_settled("c", 3), "{:?}", world.status("c"));
+}
