@@ -9,6 +9,7 @@ use crate::{
     ids::{MemberId, Uid},
     membership::Change,
     reason::Reason,
+    time::timeouts,
     view::{
         JoinInstruction, ListFact, MemberRecord, MemberSituation, MemberView, Owner, PodTrouble, PodView,
         Presence, PvcView,
@@ -117,7 +118,7 @@ pub fn decide(s: &MemberSituation) -> MemberDecision {
     let leaving = !s.facts.member.stays();
     match &s.owner {
         Owner::Unknown => wait(Reason::NotKnownYet),
-        Owner::Gone if leaving && s.facts.member.finalizer => MemberDecision::Act(MemberAction::Release),
+        Owner::Gone if leaving && s.facts.member.finalizer => let_go(s),
         Owner::Gone => wait(Reason::ClusterGone),
         Owner::Present { hands_off: true, .. } => {
             record(s, None).map_or_else(|| wait(Reason::ReconcilePaused), MemberDecision::Act)
@@ -126,6 +127,18 @@ pub fn decide(s: &MemberSituation) -> MemberDecision {
         Owner::Present { .. } if leaving && s.departure == Departure::Go => leave(s),
         Owner::Present { cluster_id, .. } => live(s, cluster_id.is_some()),
     }
+}
+
+/// Without its cluster a member goes without a word to etcd. Its Pod goes first: somebody else's finalizer
+/// may hold the EtcdMember for long, and the Pod would serve behind the client Service of a new cluster of
+/// the same name.
+fn let_go(s: &MemberSituation) -> MemberDecision {
+    MemberDecision::Act(match &s.facts.pod {
+        Presence::Present(pod) if pod.ours && !pod.deleting => {
+            MemberAction::DeletePod { pod_uid: pod.uid.clone(), why: Reason::ClusterGone }
+        }
+        _ => MemberAction::Release,
+    })
 }
 
 /// Out of etcd first, then the Pod, then the volume, then the finalizer: in this order, so that a
@@ -173,6 +186,7 @@ fn live(s: &MemberSituation, formed: bool) -> MemberDecision {
     match &s.facts.pod {
         Presence::Unknown => wait(Reason::NotKnownYet),
         Presence::Absent if member.dormant => wait(Reason::Paused),
+        Presence::Absent if !member.stays() && not_asked_yet(s) => wait_soon(Reason::NotKnownYet),
         Presence::Absent => {
             MemberDecision::Act(MemberAction::CreatePod { instruction, pvc_uid: pvc.uid.clone() })
         }
@@ -183,6 +197,13 @@ fn live(s: &MemberSituation, formed: bool) -> MemberDecision {
         }
         Presence::Present(pod) => run(s, pod, instruction, formed),
     }
+}
+
+/// A member on its way out that lost its Pod is started again only when it is needed: etcd lists it, or
+/// a whole turn of the guard has shown that nobody can say. Right after a start nobody has asked, and
+/// the Pod may be gone because etcd has let go of the member already.
+fn not_asked_yet(s: &MemberSituation) -> bool {
+    matches!(s.list, ListFact::Unknown { since } if s.now.since(since) < timeouts::GUARD_TURN)
 }
 
 /// The volume that the member may start on: the recorded one and no other, recorded before use.
