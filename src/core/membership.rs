@@ -48,6 +48,9 @@ impl Change {
 }
 
 /// A call whose outcome is open. It may still be applied until [`timeouts::DOUBT`] has passed.
+///
+/// A later success of the same change does not end it: the first sending may land after that, and
+/// bring back a member that was added, and removed since. Only time ends it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Doubt {
     /// The change, if it was ours; none for what a former life of the operator may have sent.
@@ -71,7 +74,8 @@ impl Doubt {
 /// What one turn of the guard looks at.
 #[derive(Debug, Clone)]
 pub struct Evidence<'a> {
-    /// The time.
+    /// The time at which the turn began, before the list was asked for. Not the time of the judgement:
+    /// a doubt may end while the turn looks around, and the list would be from before its end.
     pub now: Time,
     /// The cluster ID on record.
     pub cluster_id: Option<ClusterId>,
@@ -142,8 +146,13 @@ fn refuse(reason: Reason) -> Option<Verdict> {
 }
 
 impl Evidence<'_> {
+    /// Whether the member itself serves. Whoever else answers at its address (addresses are used
+    /// again) says nothing about it.
     fn serves(&self, member: &ListedMember) -> bool {
-        self.look(member.id).is_some_and(Look::serves)
+        let itself = |look: &&Look| {
+            look.status().is_some_and(|s| s.member_id == member.id && s.cluster_id == self.list.cluster_id)
+        };
+        self.look(member.id).filter(itself).is_some_and(Look::serves)
     }
 
     fn look(&self, id: MemberId) -> Option<&Look> {
