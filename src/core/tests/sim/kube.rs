@@ -1,0 +1,384 @@
+//! The simulated API server: objects with UIDs and resource versions, preconditions, finalizers,
+//! the garbage collector and the kubelet. Owns the truth about Kubernetes objects.
+
+use std::sync::Arc;
+
+use etcd_operator_core::{
+    ids::{MemberName, PeerUrl, Uid},
+    time::Time,
+    view::{
+        ClusterRecord, ClusterView, JoinInstruction, MemberRecord, MemberView, PodView, PvcView, ServiceKind,
+        ServiceState,
+    },
+};
+
+/// A member's number: the n-th EtcdMember that was ever created.
+pub(crate) type M = usize;
+
+#[derive(Clone, Debug)]
+pub(crate) struct ClusterObj {
+    pub(crate) rv: u64,
+    pub(crate) view: ClusterView,
+    /// A digest of the conditions as last written: a changed text costs a write.
+    pub(crate) conditions: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct MemberObj {
+    pub(crate) m: M,
+    pub(crate) rv: u64,
+    pub(crate) view: MemberView,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct PodObj {
+    pub(crate) m: M,
+    pub(crate) rv: u64,
+    pub(crate) view: PodView,
+    /// The PVC that it mounts, once it is scheduled.
+    pub(crate) mounted: Option<Uid>,
+    /// Its node is lost: nothing happens to it until the node comes back.
+    pub(crate) node_lost: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct PvcObj {
+    pub(crate) m: M,
+    pub(crate) view: PvcView,
+    pub(crate) volume: usize,
+}
+
+/// One kind's objects. Shared, so that a store is filled by a cheap copy.
+pub(crate) type Kind<T> = Vec<Arc<T>>;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Server {
+    pub(crate) cluster: Option<Arc<ClusterObj>>,
+    pub(crate) services: [ServiceState; 2],
+    pub(crate) members: Kind<MemberObj>,
+    pub(crate) pods: Kind<PodObj>,
+    pub(crate) pvcs: Kind<PvcObj>,
+    pub(crate) counter: u64,
+    pub(crate) names: usize,
+    pub(crate) writes: u64,
+}
+
+/// One write to the API server, with the preconditions that it carries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ApiCall {
+    Status { rv: u64, record: ClusterRecord, conditions: u64 },
+    PutService(ServiceKind),
+    CreateMember { seed: bool },
+    DeleteMember { m: M, rv: u64 },
+    RecordJoin { m: M, rv: u64, initial_cluster: String },
+    Record { m: M, rv: u64, record: MemberRecord },
+    Release { m: M, rv: u64 },
+    CreatePvc { m: M },
+    DeletePvc { m: M, uid: Uid },
+    CreatePod { m: M, instruction: JoinInstruction },
+    DeletePod { m: M, uid: Uid },
+    PatchPod { m: M, rv: u64, instruction: JoinInstruction, voter_label: bool },
+}
+
+impl ApiCall {
+    /// Its name, for coverage.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            ApiCall::Status { .. } => "ClusterStatus",
+            ApiCall::PutService(_) => "PutService",
+            ApiCall::CreateMember { .. } => "CreateMember",
+            ApiCall::DeleteMember { .. } => "DeleteMember",
+            ApiCall::RecordJoin { .. } => "PatchMember",
+            ApiCall::Record { .. } => "MemberStatus",
+            ApiCall::Release { .. } => "ReleaseMember",
+            ApiCall::CreatePvc { .. } => "CreatePvc",
+            ApiCall::DeletePvc { .. } => "DeletePvc",
+            ApiCall::CreatePod { .. } => "CreatePod",
+            ApiCall::DeletePod { .. } => "DeletePod",
+            ApiCall::PatchPod { .. } => "PatchPod",
+        }
+    }
+
+    /// All names.
+    pub(crate) const NAMES: [&'static str; 12] = [
+        "ClusterStatus",
+        "PutService",
+        "CreateMember",
+        "DeleteMember",
+        "PatchMember",
+        "MemberStatus",
+        "ReleaseMember",
+        "CreatePvc",
+        "DeletePvc",
+        "CreatePod",
+        "DeletePod",
+        "PatchPod",
+    ];
+}
+
+pub(crate) fn url_of(m: M) -> PeerUrl {
+    PeerUrl(format!("http://m{m}.c.ns.svc:2380"))
+}
+
+pub(crate) fn name_of(m: M) -> MemberName {
+    MemberName(format!("m{m}"))
+}
+
+pub(crate) fn member_of(name: &str) -> Option<M> {
+    name.strip_prefix('m')?.parse().ok()
+}
+
+impl Server {
+    pub(crate) fn new(replicas: usize) -> Self {
+        let view = ClusterView {
+            name: "c".into(),
+            uid: "cluster".into(),
+            deleting: false,
+            paused: false,
+            refused: vec![],
+            replicas,
+            template: "t".into(),
+            progress_deadline_seconds: 600,
+            recorded: ClusterRecord::default(),
+        };
+        Server {
+            cluster: Some(Arc::new(ClusterObj { rv: 1, view, conditions: 0 })),
+            services: [ServiceState::Absent; 2],
+            members: vec![],
+            pods: vec![],
+            pvcs: vec![],
+            counter: 1,
+            names: 0,
+            writes: 0,
+        }
+    }
+
+    fn next(&mut self) -> u64 {
+        self.counter += 1;
+        self.counter
+    }
+
+    pub(crate) fn new_uid(&mut self, of: &str) -> Uid {
+        Uid(format!("{of}{}", self.next()))
+    }
+
+    pub(crate) fn member(&self, m: M) -> Option<&Arc<MemberObj>> {
+        self.members.iter().find(|o| o.m == m)
+    }
+
+    pub(crate) fn pod(&self, m: M) -> Option<&Arc<PodObj>> {
+        self.pods.iter().find(|o| o.m == m)
+    }
+
+    pub(crate) fn pvc(&self, m: M) -> Option<&Arc<PvcObj>> {
+        self.pvcs.iter().find(|o| o.m == m)
+    }
+
+    /// Changes the EtcdCluster, as its user or by a status write.
+    pub(crate) fn edit_cluster(&mut self, change: impl FnOnce(&mut ClusterObj)) {
+        let rv = self.next();
+        if let Some(cluster) = &mut self.cluster {
+            let cluster = Arc::make_mut(cluster);
+            change(cluster);
+            cluster.rv = rv;
+        }
+    }
+
+    pub(crate) fn edit_member(&mut self, m: M, change: impl FnOnce(&mut MemberObj)) {
+        let rv = self.next();
+        if let Some(object) = self.members.iter_mut().find(|o| o.m == m) {
+            let object = Arc::make_mut(object);
+            change(object);
+            object.rv = rv;
+        }
+        self.members.retain(|o| o.view.deleting.is_none() || o.view.finalizer);
+    }
+
+    pub(crate) fn edit_pod(&mut self, m: M, change: impl FnOnce(&mut PodObj)) {
+        let rv = self.next();
+        if let Some(object) = self.pods.iter_mut().find(|o| o.m == m) {
+            let object = Arc::make_mut(object);
+            change(object);
+            object.rv = rv;
+        }
+    }
+
+    pub(crate) fn edit_pvc(&mut self, m: M, change: impl FnOnce(&mut PvcObj)) {
+        if let Some(object) = self.pvcs.iter_mut().find(|o| o.m == m) {
+            change(Arc::make_mut(object));
+        }
+    }
+
+    /// A DELETE on an EtcdMember, by whomever.
+    pub(crate) fn delete_member(&mut self, m: M, now: Time) {
+        self.edit_member(m, |o| {
+            o.view.deleting.get_or_insert(now);
+        });
+    }
+
+    /// Carries out a write. False when a precondition did not hold.
+    pub(crate) fn apply(&mut self, call: &ApiCall, now: Time, new_volume: &mut impl FnMut() -> usize) -> bool {
+        let done = self.try_apply(call, now, new_volume);
+        self.writes += u64::from(done);
+        done
+    }
+
+    fn try_apply(&mut self, call: &ApiCall, now: Time, new_volume: &mut impl FnMut() -> usize) -> bool {
+        match call {
+            ApiCall::Status { rv, record, conditions } => {
+                let right = self.cluster.as_ref().is_some_and(|c| c.rv == *rv);
+                if right {
+                    self.edit_cluster(|c| {
+                        c.view.recorded = record.clone();
+                        c.conditions = *conditions;
+                    });
+                }
+                right
+            }
+            ApiCall::PutService(kind) => {
+                let state = &mut self.services[*kind as usize];
+                let mine = *state != ServiceState::Foreign;
+                if mine {
+                    *state = ServiceState::Right;
+                }
+                mine && self.cluster.is_some()
+            }
+            ApiCall::CreateMember { seed } => {
+                if self.cluster.is_none() {
+                    return false;
+                }
+                let m = self.names;
+                self.names += 1;
+                let (rv, uid) = (self.next(), self.new_uid("member"));
+                let view = MemberView {
+                    name: name_of(m),
+                    uid,
+                    peer_url: url_of(m),
+                    seed: *seed,
+                    dormant: false,
+                    initial_cluster: String::new(),
+                    created: now,
+                    deleting: None,
+                    finalizer: true,
+                    recorded: MemberRecord::default(),
+                };
+                self.members.push(Arc::new(MemberObj { m, rv, view }));
+                true
+            }
+            ApiCall::DeleteMember { m, rv } => self.guarded(*m, *rv, |s| s.delete_member(*m, now)),
+            ApiCall::RecordJoin { m, rv, initial_cluster } => self.guarded(*m, *rv, |s| {
+                s.edit_member(*m, |o| o.view.initial_cluster.clone_from(initial_cluster));
+            }),
+            ApiCall::Record { m, rv, record } => {
+                self.guarded(*m, *rv, |s| s.edit_member(*m, |o| o.view.recorded = record.clone()))
+            }
+            ApiCall::Release { m, rv } => {
+                self.guarded(*m, *rv, |s| s.edit_member(*m, |o| o.view.finalizer = false))
+            }
+            ApiCall::CreatePvc { m } => {
+                if self.pvc(*m).is_some() {
+                    return false;
+                }
+                let uid = self.new_uid("pvc");
+                let view = PvcView { uid, ours: true, deleting: false };
+                self.pvcs.push(Arc::new(PvcObj { m: *m, view, volume: new_volume() }));
+                true
+            }
+            ApiCall::DeletePvc { m, uid } => {
+                let right = self.pvc(*m).is_some_and(|o| o.view.uid == *uid);
+                if right {
+                    self.edit_pvc(*m, |o| o.view.deleting = true);
+                }
+                right
+            }
+            ApiCall::CreatePod { m, instruction } => {
+                if self.pod(*m).is_some() {
+                    return false;
+                }
+                let (rv, uid) = (self.next(), self.new_uid("pod"));
+                let view = PodView {
+                    uid,
+                    ours: true,
+                    deleting: false,
+                    ended: false,
+                    ip: None,
+                    node: None,
+                    started: false,
+                    ready: false,
+                    voter_label: false,
+                    labels_right: true,
+                    instruction: Some(instruction.clone()),
+                    trouble: None,
+                };
+                self.pods.push(Arc::new(PodObj { m: *m, rv, view, mounted: None, node_lost: false }));
+                true
+            }
+            ApiCall::DeletePod { m, uid } => {
+                let right = self.pod(*m).is_some_and(|o| o.view.uid == *uid);
+                if right {
+                    self.edit_pod(*m, |o| o.view.deleting = true);
+                }
+                right
+            }
+            ApiCall::PatchPod { m, rv, instruction, voter_label } => {
+                let right = self.pod(*m).is_some_and(|o| o.rv == *rv);
+                if right {
+                    self.edit_pod(*m, |o| {
+                        o.view.instruction = Some(instruction.clone());
+                        o.view.voter_label = *voter_label;
+                        o.view.labels_right = true;
+                    });
+                }
+                right
+            }
+        }
+    }
+
+    fn guarded(&mut self, m: M, rv: u64, effect: impl FnOnce(&mut Self)) -> bool {
+        let right = self.member(m).is_some_and(|o| o.rv == rv);
+        if right {
+            effect(self);
+        }
+        right
+    }
+
+    /// The garbage collector: what belongs to an owner that is gone goes too; a volume stays as long
+    /// as a Pod that was scheduled uses it. Returns whether anything changed.
+    pub(crate) fn collect_garbage(&mut self, now: Time) -> bool {
+        let before = (self.members.len(), self.pods.len(), self.pvcs.len(), self.counter);
+        if self.cluster.as_ref().is_some_and(|c| c.view.deleting) {
+            self.cluster = None;
+        }
+        if self.cluster.is_none() {
+            let all: Vec<M> =
+                self.members.iter().filter(|o| o.view.deleting.is_none()).map(|o| o.m).collect();
+            for m in all {
+                self.delete_member(m, now);
+            }
+        }
+        let orphaned = |s: &Self, m: M, ours: bool| ours && s.member(m).is_none();
+        let pods: Vec<M> = self
+            .pods
+            .iter()
+            .filter(|o| orphaned(self, o.m, o.view.ours) && !o.view.deleting)
+            .map(|o| o.m)
+            .collect();
+        for m in pods {
+            self.edit_pod(m, |o| o.view.deleting = true);
+        }
+        let pvcs: Vec<M> = self
+            .pvcs
+            .iter()
+            .filter(|o| orphaned(self, o.m, o.view.ours) && !o.view.deleting)
+            .map(|o| o.m)
+            .collect();
+        for m in pvcs {
+            self.edit_pvc(m, |o| o.view.deleting = true);
+        }
+        let pods = &self.pods;
+        self.pvcs.retain(|v| {
+            !v.view.deleting || pods.iter().any(|p| p.mounted.as_ref() == Some(&v.view.uid) && !p.view.ended)
+        });
+        before != (self.members.len(), self.pods.len(), self.pvcs.len(), self.counter)
+    }
+}

@@ -1,0 +1,19 @@
+//! A simulated world for the decisions: an API server with its lag, a kubelet, an etcd that keeps
+//! etcd's own rules, and actors that carry out the real decisions one effect at a time. Time is
+//! virtual, all chance comes from one seed, and no I/O is done.
+//!
+//! Reading order: [`kube`] and [`etcd`] (the rules of the world), [`actors`] and [`guard`] (who
+//! decides when, on which view), [`faults`] (what goes wrong), [`schedule`] (one random run),
+//! [`properties`] (what must hold), [`mutants`] (planted faults), [`coverage`] (what was hit).
+
+pub(crate) mod actors;
+pub(crate) mod coverage;
+pub(crate) mod etcd;
+pub(crate) mod faults;
+pub(crate) mod guard;
+pub(crate) mod kube;
+pub(crate) mod mutants;
+pub(crate) mod properties;
+pub(crate) mod run;
+pub(crate) mod schedule;
+pub(crate) mod world;

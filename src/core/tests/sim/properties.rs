@@ -1,0 +1,262 @@
+//! What must hold at every moment. Each check sees the truth of the world, which no actor sees.
+
+use std::collections::BTreeMap;
+
+use etcd_operator_core::{
+    etcd::{MemberList, quorum},
+    ids::{MemberId, Uid},
+    membership::{Call, Change, STEADY},
+    time::Time,
+};
+
+use super::{
+    kube::{ApiCall, M, url_of},
+    world::World,
+};
+
+/// What the properties remember.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ledger {
+    /// The volume on which a member first ran.
+    first_volume: BTreeMap<M, Uid>,
+    /// A person took the finalizers off or removed members by hand: some things are then not ours.
+    pub(crate) by_hand: bool,
+}
+
+/// The truth at the moment at which the guard looked.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Truth {
+    /// Members whose own process ran and, for voters, served.
+    pub(crate) healthy: Vec<MemberId>,
+    /// The same, at the second look.
+    pub(crate) second: Option<(Time, Vec<MemberId>)>,
+    pub(crate) looked: Time,
+    /// Changes that the operator had made when the list was read.
+    pub(crate) version: u64,
+}
+
+impl World {
+    /// Members of this cluster whose process runs, with quorum if they vote.
+    pub(crate) fn truly_healthy(&self, instance: usize) -> Vec<MemberId> {
+        let alive = |id| self.etcd.process_of(id, instance).is_some();
+        let i = &self.etcd.instances[instance];
+        let quorate = self.etcd.has_quorum(instance);
+        i.members.iter().filter(|l| alive(l.id) && (l.learner || quorate)).map(|l| l.id).collect()
+    }
+
+    fn cluster_stays(&self) -> bool {
+        self.server.cluster.as_ref().is_some_and(|c| !c.view.deleting)
+    }
+
+    /// Whether etcd still counts on this member, or a call in flight could make it.
+    fn still_listed(&self, m: M) -> bool {
+        let listed = self.etcd.instances.iter().any(|i| i.acknowledged && i.members.iter().any(|l| l.m == m));
+        let coming = self.flights.iter().any(|f| {
+            f.until > self.now && matches!(&f.call, Call::Add(url) if *url == url_of(m))
+        });
+        listed || coming
+    }
+
+    pub(crate) fn before_write(&mut self, call: &ApiCall) {
+        let recorded = self.server.cluster.as_ref().is_some_and(|c| c.view.recorded.cluster_id.is_some());
+        match call {
+            ApiCall::DeletePvc { m, uid } => {
+                let there = self.server.pvc(*m).is_some_and(|v| v.view.uid == *uid);
+                if there && self.cluster_stays() && self.still_listed(*m) {
+                    self.violated(|| format!("the PVC of m{m} is deleted while etcd lists the member"));
+                }
+            }
+            ApiCall::Release { m, rv } => {
+                let right = self.server.member(*m).is_some_and(|o| o.rv == *rv);
+                if right && self.cluster_stays() && self.still_listed(*m) {
+                    self.violated(|| format!("m{m} is let go while etcd lists it"));
+                }
+            }
+            ApiCall::DeletePod { m, uid } => {
+                let runs = self.server.pod(*m).is_some_and(|p| p.view.uid == *uid && !p.view.ended);
+                let stays = self.server.member(*m).is_some_and(|o| o.view.stays());
+                if runs && stays && self.cluster_stays() {
+                    self.violated(|| format!("the Pod of m{m} is taken down though its member stays"));
+                }
+            }
+            ApiCall::CreateMember { seed: true } if recorded && !self.landing_late => {
+                self.violated(|| "a seed is created though the cluster ID is recorded".into());
+            }
+            ApiCall::PatchPod { m, rv, voter_label: true, .. } => {
+                let right = self.server.pod(*m).is_some_and(|p| p.rv == *rv);
+                if right && !recorded && self.cluster_stays() {
+                    self.violated(|| format!("clients are led to m{m} before the cluster ID is recorded"));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) fn after_write(&mut self, call: &ApiCall) {
+        if let ApiCall::PatchPod { m, voter_label: true, .. } = call {
+            self.acknowledge(*m);
+        }
+    }
+
+    /// Clients can write through this member from now on.
+    fn acknowledge(&mut self, m: M) {
+        let labelled = self.server.pod(m).is_some_and(|p| p.view.voter_label);
+        let instance = self.etcd.processes.iter().find(|p| p.m == m).map(|p| p.instance);
+        if let (true, Some(index)) = (labelled, instance) {
+            self.etcd.instances[index].acknowledged = true;
+        }
+    }
+
+    pub(crate) fn before_send(&mut self, change: &Change, call: &Call) {
+        let now = self.now;
+        let other = self.flights.iter().find(|f| f.until > now && f.change != *change).cloned();
+        if let Some(open) = other
+            && !matches!(call, Call::MoveLeader { .. })
+        {
+            self.violated(|| format!("{change:?} is sent while {:?} may still be applied", open.change));
+        }
+    }
+
+    /// A call that the judge allowed, about to be sent.
+    pub(crate) fn check_allowed(
+        &mut self,
+        change: &Change,
+        call: &Call,
+        list: &MemberList,
+        instance: usize,
+        truth: &Truth,
+    ) {
+        let i = &self.etcd.instances[instance];
+        let repeated = self.flights.iter().any(|f| f.change == *change);
+        if i.version != truth.version && !repeated {
+            return self.violated(|| format!("{call:?} rests on a list that is no longer true"));
+        }
+        let learner = |id| list.by_id(id).is_some_and(|m| m.is_learner);
+        let mut voters: Vec<MemberId> = list.voters().map(|m| m.id).collect();
+        let mut healthy = truth.healthy.clone();
+        match call {
+            Call::Add(_) => {
+                if list.learners().next().is_some() {
+                    return self.violated(|| "a second learner is added".into());
+                }
+            }
+            Call::Promote(id) => {
+                let steady = truth.healthy.contains(id)
+                    && truth.second.as_ref().is_some_and(|(at, healthy)| {
+                        healthy.contains(id) && at.since(truth.looked) >= STEADY
+                    });
+                if !steady {
+                    return self.violated(|| format!("{id} is promoted without having answered twice"));
+                }
+                voters.push(*id);
+            }
+            Call::Remove(id) => {
+                voters.retain(|v| v != id);
+                if voters.is_empty() && !learner(*id) {
+                    return self.violated(|| "the last voter is removed".into());
+                }
+            }
+            Call::MoveLeader { to, .. } => {
+                if !truth.healthy.contains(to) {
+                    return self.violated(|| format!("leadership goes to {to}, which does not serve"));
+                }
+                return;
+            }
+        }
+        healthy.retain(|id| voters.contains(id));
+        if healthy.len() < quorum(voters.len()) {
+            self.violated(|| {
+                format!("{call:?} leaves {} healthy of {} voters", healthy.len(), voters.len())
+            });
+        }
+    }
+
+    /// etcd has applied a change.
+    pub(crate) fn after_change(&mut self, instance: usize, call: &Call) {
+        let i = &self.etcd.instances[instance];
+        let voters = i.voters().count();
+        let learners = i.members.len() - voters;
+        if voters == 0 || learners > 1 {
+            self.violated(|| format!("{call:?} left {voters} voters and {learners} learners"));
+        }
+    }
+
+    /// A container is about to start on this volume.
+    pub(crate) fn after_boot(&mut self, m: M, volume: &Uid, formed: bool, had_data: bool) {
+        let first = self.ledger.first_volume.entry(m).or_insert_with(|| volume.clone()).clone();
+        if first != *volume {
+            self.violated(|| format!("m{m} runs on {volume}, its data is on {first}"));
+        }
+        let Some(p) = self.etcd.processes.iter().find(|p| p.m == m).cloned() else { return };
+        if formed && self.cluster_stays() {
+            let other = self.etcd.instances.iter().enumerate().any(|(n, i)| n != p.instance && i.acknowledged);
+            let rival = self.server.pvcs.iter().any(|v| {
+                v.m != m && self.etcd.volumes[v.volume].as_ref().is_some_and(|d| d.instance != p.instance)
+            });
+            // Whoever takes finalizers off an unformed seed answers for what it leaves behind.
+            if other || (rival && !self.ledger.by_hand) {
+                self.violated(|| format!("m{m} formed a second cluster"));
+            }
+        }
+        let voter = self.etcd.instances[p.instance].by_id(p.id).is_some_and(|l| !l.learner);
+        if voter && !had_data && !formed {
+            self.violated(|| format!("m{m} votes again with an empty log"));
+        }
+        self.acknowledge(m);
+    }
+
+    /// The cluster that the status records, or the newest.
+    pub(crate) fn main_instance(&self) -> Option<usize> {
+        let recorded = self.server.cluster.as_ref()?.view.recorded.cluster_id;
+        (0..self.etcd.instances.len()).rev().find(|n| Some(self.etcd.instances[*n].cluster_id) == recorded)
+    }
+
+    /// Whether what is left of volumes and objects can still make a quorum.
+    pub(crate) fn recoverable(&self) -> bool {
+        let Some(index) = self.main_instance() else { return true };
+        let i = &self.etcd.instances[index];
+        let intact = |l: &&super::etcd::Listed| {
+            self.server.member(l.m).is_some_and(|o| {
+                self.server.pvc(l.m).is_some_and(|v| {
+                    let data = self.etcd.volumes[v.volume].as_ref();
+                    let recorded = o.view.recorded.pvc_uid.as_ref().is_none_or(|uid| *uid == v.view.uid);
+                    !v.view.deleting
+                        && v.view.ours
+                        && recorded
+                        && data.is_some_and(|d| d.id == l.id && d.instance == index)
+                })
+            })
+        };
+        i.voters().filter(intact).count() >= quorum(i.voters().count())
+    }
+
+    /// What keeps the world from being as the spec says; none when it is.
+    pub(crate) fn unfinished(&self) -> Option<String> {
+        let Some(cluster) = &self.server.cluster else {
+            let left = self.server.members.len() + self.server.pods.len() + self.server.pvcs.len();
+            return (left > 0).then(|| format!("the cluster is gone and {left} objects are left"));
+        };
+        let wanted = cluster.view.replicas;
+        let Some(index) = self.main_instance() else { return Some("no cluster is recorded".into()) };
+        let i = &self.etcd.instances[index];
+        let voters = i.voters().count();
+        if voters != wanted || i.members.len() != voters {
+            return Some(format!("{voters} voters and {} learners, wanted {wanted}", i.members.len() - voters));
+        }
+        for l in &i.members {
+            let whole = self.server.member(l.m).is_some_and(|o| o.view.stays())
+                && self.server.pod(l.m).is_some_and(|p| p.view.voter_label)
+                && self.server.pvc(l.m).is_some_and(|v| !v.view.deleting)
+                && self.etcd.process_of(l.id, index).is_some();
+            if !whole {
+                return Some(format!("m{} is a voter and lacks an object, its label or its process", l.m));
+            }
+        }
+        let (members, pods, pvcs) =
+            (self.server.members.len(), self.server.pods.len(), self.server.pvcs.len());
+        if (members, pods, pvcs) != (wanted, wanted, wanted) {
+            return Some(format!("{members} EtcdMembers, {pods} Pods and {pvcs} PVCs for {wanted} voters"));
+        }
+        None
+    }
+}
