@@ -4,13 +4,13 @@
 //! The board is memory, not truth: after a restart it is empty and is filled by looking again.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     sync::{PoisonError, RwLock},
 };
 
 use etcd_operator_core::{
     etcd::Look,
-    ids::Uid,
+    ids::{MemberName, Uid},
     time::Time,
     view::{ClusterSituation, ClusterView, ListFact, MemberFacts, Presence},
 };
@@ -29,6 +29,7 @@ struct Inner {
     looks: HashMap<Uid, Looked>,
     gone: bool,
     members_confirmed: Option<Time>,
+    known: Option<BTreeSet<MemberName>>,
     fault: Option<String>,
 }
 
@@ -49,6 +50,7 @@ impl Board {
                 looks: HashMap::new(),
                 gone: false,
                 members_confirmed: None,
+                known: None,
                 fault: None,
             }),
         }
@@ -109,9 +111,33 @@ impl Board {
         self.read(|b| b.gone)
     }
 
-    /// The supervisor's: the EtcdMembers were read live at `at`.
-    pub(crate) fn confirmed(&self, at: Time) {
-        self.write(|b| b.members_confirmed = Some(at));
+    /// The supervisor's: these are the EtcdMembers, read live at `at`.
+    pub(crate) fn confirmed(&self, at: Time, live: &SeenCluster) {
+        self.write(|b| {
+            b.members_confirmed = Some(at);
+            b.known = Some(live.members.iter().map(|m| m.member.name.clone()).collect());
+        });
+    }
+
+    /// The supervisor's: this life wrote the cluster's first status, so no EtcdMember was made before.
+    pub(crate) fn began(&self) {
+        self.write(|b| b.known = Some(BTreeSet::new()));
+    }
+
+    /// The supervisor's: it has made an EtcdMember of this name.
+    pub(crate) fn made(&self, name: MemberName) {
+        self.write(|b| {
+            if let Some(known) = &mut b.known {
+                known.insert(name);
+            }
+        });
+    }
+
+    /// Whether `seen` shows every EtcdMember that can exist: those of the last live LIST and those made
+    /// since, for nobody else makes any. One that is missing was deleted, or the store is behind.
+    pub(crate) fn is_complete(&self, seen: &SeenCluster) -> bool {
+        let shown = |name: &MemberName| seen.members.iter().any(|m| m.member.name == *name);
+        self.read(|b| b.known.as_ref().is_some_and(|known| known.iter().all(shown)))
     }
 
     /// The supervisor's: what keeps failing, in words; none when it is over.

@@ -147,6 +147,7 @@ impl Children {
             supervisor: self.supervisor.clone(),
             clock: self.context.clock.clone(),
             metrics: self.context.metrics.clone(),
+            owns_for: self.context.owns_for.clone(),
             // A cluster without a recorded ID has never had a membership call made for it.
             fresh: !formed && self.guards_started == 0,
         };

@@ -37,6 +37,10 @@ const GUARD_STOP: Duration = Duration::from_secs(21);
 /// How often an EtcdCluster that the store does not show is looked for live.
 const GONE_CHECK: Duration = Duration::from_secs(5);
 
+/// No action is repeated this soon after it succeeded: a store shows the effect in much less, and a
+/// view that does not show it yet would only lead to the same action again.
+const JUST_DONE: Duration = Duration::from_secs(1);
+
 /// The actor. Its state is in [`SupervisorState`].
 pub(crate) struct ClusterSupervisor;
 
@@ -71,10 +75,17 @@ pub(crate) struct SupervisorState {
     status_pace: Pace,
     acted_on: Option<(String, Time)>,
     status_on: Option<(String, Time)>,
+    /// The last action that succeeded, and when.
+    done: Option<(ClusterAction, Time)>,
     /// The name of a member whose creation is not known to have failed: a retry must not make a second.
     pending_name: Option<MemberName>,
     surveyed: Option<Time>,
     said: Option<Reason>,
+    /// This life wrote the first target. That write was refused if the status had been written before,
+    /// and members are only made for a recorded target, so there was none: the first needs no live look.
+    began_it: bool,
+    /// The status write in flight is of the first target.
+    beginning: bool,
 }
 
 impl Actor for ClusterSupervisor {
@@ -112,9 +123,12 @@ impl Actor for ClusterSupervisor {
             status_pace: Pace::new(),
             acted_on: None,
             status_on: None,
+            done: None,
             pending_name: None,
             surveyed: None,
             said: None,
+            began_it: false,
+            beginning: false,
         })
     }
 
@@ -177,7 +191,12 @@ impl SupervisorState {
     fn acted(&mut self, result: Result<Outcome, ApiFailure>) {
         let action = self.acting.take();
         match (&action, &result) {
-            (Some(ClusterAction::CreateMember { .. }), Ok(_)) => self.pending_name = None,
+            (Some(ClusterAction::CreateMember { .. }), Ok(outcome)) => {
+                let made = matches!(outcome, Outcome::Done | Outcome::Already);
+                if let Some(name) = self.pending_name.take().filter(|_| made) {
+                    self.board.made(name);
+                }
+            }
             // It is known not to be there, so the next try may take another name.
             (Some(ClusterAction::CreateMember { .. }), Err(failure))
                 if !matches!(failure, ApiFailure::Ambiguous(_)) =>
@@ -187,7 +206,10 @@ impl SupervisorState {
             _ => {}
         }
         match result {
-            Ok(_) => self.pace.succeeded(),
+            Ok(_) => {
+                self.done = action.map(|action| (action, self.context.clock.now()));
+                self.pace.succeeded();
+            }
             Err(failure) => {
                 tracing::debug!(?action, %failure, "an effect did not succeed");
                 self.acted_on = None;
@@ -205,7 +227,13 @@ impl SupervisorState {
     fn status_written(&mut self, result: Result<Outcome, ApiFailure>) {
         self.writing_status = false;
         match result {
-            Ok(_) => self.status_pace.succeeded(),
+            Ok(_) => {
+                if self.beginning {
+                    self.began_it = true;
+                    self.board.began();
+                }
+                self.status_pace.succeeded();
+            }
             Err(failure) => {
                 tracing::debug!(%failure, "the status was not written");
                 self.status_on = None;
@@ -229,7 +257,7 @@ impl SupervisorState {
     fn confirmed(&mut self, at: Time, result: Result<Box<SeenCluster>, ApiFailure>) {
         self.acting = None;
         match result {
-            Ok(_) => self.board.confirmed(at),
+            Ok(live) => self.board.confirmed(at, &live),
             Err(failure) => self.pace.failed(self.context.clock.now(), &failure),
         }
     }
@@ -300,6 +328,7 @@ impl SupervisorState {
         self.context.metrics.reported(&self.key, &said);
         self.announce(s, &said);
         let Some(effect) = self.context.hands.write_status(&self.key, &said, now) else { return };
+        self.beginning = s.cluster.recorded.target.is_none() && s.cluster.recorded.cluster_id.is_none();
         self.writing_status = true;
         self.status_on = Some((seen.version.clone(), now));
         self.spawn(myself, effect, SupervisorMsg::StatusWritten);
@@ -353,19 +382,23 @@ impl SupervisorState {
         match decision {
             ClusterDecision::Act(ClusterAction::ConfirmMembers) => {
                 self.acting = Some(ClusterAction::ConfirmMembers);
-                let read = self.context.hands.confirm(&self.key);
+                let read = self.context.hands.confirm_members(&self.key);
                 let done =
                     move |result: Result<SeenCluster, _>| SupervisorMsg::Confirmed(now, result.map(Box::new));
                 self.tasks.run(myself, bounded(Call::Read, read), done, SupervisorMsg::Panicked);
                 STEADY_LOOK
             }
+            // Done a moment ago: the store is behind, and its next news wakes us.
+            ClusterDecision::Act(action) if self.just_did(&action, now) => JUST_DONE,
             ClusterDecision::Act(action) => {
                 self.context.metrics.acted(action_name(&action));
                 let name = self.pending_name.clone().unwrap_or_else(|| self.context.fresh_name(&self.key));
                 if matches!(action, ClusterAction::CreateMember { .. }) {
                     self.pending_name = Some(name.clone());
                 }
-                let effect = self.confirmed_effect(action.clone(), name);
+                let effect = self.confirmed_effect(seen, action.clone(), name);
+                // From now on a member may exist.
+                self.began_it &= !matches!(action, ClusterAction::CreateMember { .. });
                 self.acting = Some(action);
                 self.acted_on = Some((seen.version.clone(), now));
                 self.spawn(myself, effect, SupervisorMsg::Effect);
@@ -382,15 +415,26 @@ impl SupervisorState {
 
     /// The effect of `action`. One that rests on what is absent, or that destroys, first reads the
     /// EtcdCluster and its EtcdMembers live and happens only if the same decision still stands.
-    fn confirmed_effect(&self, action: ClusterAction, name: MemberName) -> Effect {
+    fn confirmed_effect(&self, seen: &SeenCluster, action: ClusterAction, name: MemberName) -> Effect {
         let (key, context, board) = (self.key.clone(), self.context.clone(), self.board.clone());
-        if !matches!(action, ClusterAction::CreateMember { .. } | ClusterAction::DeleteMember { .. }) {
-            return context.hands.act(&key, action, name);
-        }
+        let known_to_be_absent = match action {
+            ClusterAction::CreateMember { seed: true } => self.began_it,
+            ClusterAction::CreateMember { seed: false } => self.board.is_complete(seen),
+            _ => false,
+        };
+        let live = match action {
+            // Whether a seed is due depends on what the status records, which must not be stale either.
+            ClusterAction::CreateMember { seed: true } if !known_to_be_absent => context.hands.confirm(&key),
+            ClusterAction::CreateMember { seed: false } if !known_to_be_absent => {
+                context.hands.confirm_members(&key)
+            }
+            ClusterAction::DeleteMember { .. } => context.hands.confirm_members(&key),
+            _ => return context.hands.act(&key, action, name),
+        };
         Box::pin(async move {
             let at = context.clock.now();
-            let live = context.hands.confirm(&key).await?;
-            board.confirmed(at);
+            let live = live.await?;
+            board.confirmed(at, &live);
             let stands = board
                 .situation(&live, context.clock.now())
                 .is_some_and(|s| decide(&s) == ClusterDecision::Act(action.clone()));
@@ -399,6 +443,10 @@ impl SupervisorState {
             }
             context.hands.act(&key, action, name).await
         })
+    }
+
+    fn just_did(&self, action: &ClusterAction, now: Time) -> bool {
+        self.done.as_ref().is_some_and(|(done, at)| done == action && now.since(*at) < JUST_DONE)
     }
 
     fn check_gone(&mut self, myself: &ActorRef<SupervisorMsg>, now: Time) {

@@ -1,6 +1,6 @@
 //! Owns what all actors of a process share: the ports, the clock, the counters. Does no I/O itself.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use etcd_operator_core::ids::MemberName;
 use etcd_operator_etcd::{MemberReader, MembershipWriter};
@@ -31,6 +31,9 @@ pub struct Context {
     pub clock: Clock,
     /// Counters.
     pub metrics: Metrics,
+    /// Whether this process owns the cluster's shard for longer than this. Asked right before each
+    /// membership call; writes to the API server ask at their own gate.
+    pub owns_for: Arc<dyn Fn(Duration) -> bool + Send + Sync>,
     /// Makes a name for a member to be created, never the same twice.
     pub names: Arc<dyn Fn(&str) -> MemberName + Send + Sync>,
 }

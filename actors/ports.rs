@@ -102,6 +102,11 @@ pub trait Hands: Send + Sync {
     /// Pods, PVCs and Services come from the stores.
     fn confirm(&self, key: &ClusterKey) -> BoxFuture<'static, Result<SeenCluster, ApiFailure>>;
 
+    /// As [`Hands::confirm`], with the EtcdCluster from the store: a consistent LIST alone.
+    fn confirm_members(&self, key: &ClusterKey) -> BoxFuture<'static, Result<SeenCluster, ApiFailure>> {
+        self.confirm(key)
+    }
+
     /// Carries out a cluster action. `member_name` is the name for a member to be created.
     fn act(&self, key: &ClusterKey, action: ClusterAction, member_name: MemberName) -> Effect;
 

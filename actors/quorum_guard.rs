@@ -60,6 +60,8 @@ pub(crate) struct GuardArgs {
     pub clock: Clock,
     /// Counters.
     pub metrics: Metrics,
+    /// See [`crate::Context::owns_for`].
+    pub owns_for: Arc<dyn Fn(Duration) -> bool + Send + Sync>,
     /// Nothing can be in flight from a former life: the cluster has no recorded ID yet, and
     /// without one no guard makes any call.
     pub fresh: bool,
@@ -242,6 +244,10 @@ impl GuardState {
         looks: &BTreeMap<MemberId, Look>,
     ) -> Answer {
         let voters = voters(by_id, looks);
+        // AP-06: a call that outlives our ownership could run beside a successor's.
+        if !(self.args.owns_for)(timeouts::MEMBERSHIP_CALL + Duration::from_millis(500)) {
+            return Answer::Wait { reason: Reason::NotOwner, again: Duration::from_secs(1) };
+        }
         let sent = self.now();
         self.args.metrics.called(&call);
         let writer = &mut self.args.writer;

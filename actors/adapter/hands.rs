@@ -1,7 +1,10 @@
 //! The effects on a real Kubernetes, and the live reads. Each effect passes the one gate; each
 //! re-reads what it rests on.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, PoisonError},
+};
 
 use etcd_operator_api::{EtcdMember, Reason, labels, names};
 use etcd_operator_core::{
@@ -21,7 +24,10 @@ use etcd_operator_kubernetes::{
     patch, status,
 };
 use futures::{FutureExt, future::BoxFuture};
-use k8s_openapi::{api::core::v1::ObjectReference, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::{
+    api::core::v1::{ObjectReference, PersistentVolumeClaim},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 
@@ -46,6 +52,16 @@ impl Hands for Kubernetes {
             let members = this.0.reader.list_members(&key.namespace, &key.uid).await?;
             let members: Vec<_> = members.into_iter().map(Arc::new).collect();
             Ok(this.seen(&key, cluster.as_ref(), &members))
+        }
+        .boxed()
+    }
+
+    fn confirm_members(&self, key: &ClusterKey) -> BoxFuture<'static, Result<SeenCluster, ApiFailure>> {
+        let (this, key) = (self.clone(), key.clone());
+        async move {
+            let members = this.0.reader.list_members(&key.namespace, &key.uid).await?;
+            let members: Vec<_> = members.into_iter().map(Arc::new).collect();
+            Ok(this.seen(&key, this.stored_cluster(&key).as_deref(), &members))
         }
         .boxed()
     }
@@ -170,6 +186,7 @@ impl Kubernetes {
         };
         let Some(live) = live else { return Ok(Outcome::Outdated) };
         if !objects::is_controlled_by(&live.metadata, key.uid.as_str()) {
+            self.note_service(&key.name, live);
             return Ok(Outcome::Foreign);
         }
         let Some(repair) = drift::repair(&live, &wanted) else { return Ok(Outcome::Already) };
@@ -231,7 +248,8 @@ impl Kubernetes {
     async fn create_pvc(&self, key: &MemberKey, member: &EtcdMember) -> Result<Outcome, ApiFailure> {
         let wanted = objects::pvc(member).map_err(built)?;
         match self.0.writer.create_pvc(&wanted).await? {
-            Created::New(_) => {
+            Created::New(pvc) => {
+                self.note_fresh(&pvc);
                 let note = format!("created PVC {}", wanted.name_any());
                 self.tell(&key.cluster, Step::VolumeCreated, Some(&key.name), note);
                 Ok(Outcome::Done)
@@ -241,7 +259,10 @@ impl Kubernetes {
                 let live = self.0.reader.get_pvc(namespace, &wanted.name_any()).await?;
                 let Some(live) = live else { return Ok(Outcome::Outdated) };
                 match relabel(&live.metadata, &wanted.metadata, key) {
-                    Relabel::Foreign => self.foreign(key, &format!("PVC {}", wanted.name_any())),
+                    Relabel::Foreign => {
+                        self.note_pvc(key.name.as_str(), live);
+                        self.foreign(key, &format!("PVC {}", wanted.name_any()))
+                    }
                     Relabel::Right => Ok(Outcome::Already),
                     Relabel::Patch(labels) => {
                         self.0.writer.patch_pvc(&Target::of(&live)?, labels).await?;
@@ -260,12 +281,14 @@ impl Kubernetes {
         pvc_uid: &Uid,
     ) -> Result<Outcome, ApiFailure> {
         let namespace = &key.cluster.namespace;
-        let pvc = self.0.reader.get_pvc(namespace, &names::pvc(key.name.as_str())).await?;
-        let recorded = pvc.is_some_and(|p| {
-            p.metadata.uid.as_deref() == Some(pvc_uid.as_str()) && p.metadata.deletion_timestamp.is_none()
-        });
-        if !recorded {
-            return Ok(Outcome::Outdated);
+        if !self.take_fresh(pvc_uid) {
+            let pvc = self.0.reader.get_pvc(namespace, &names::pvc(key.name.as_str())).await?;
+            let recorded = pvc.is_some_and(|p| {
+                p.metadata.uid.as_deref() == Some(pvc_uid.as_str()) && p.metadata.deletion_timestamp.is_none()
+            });
+            if !recorded {
+                return Ok(Outcome::Outdated);
+            }
         }
         let wanted = objects::pod(member, &self.0.settings, instruction).map_err(built)?;
         match self.0.writer.create_pod(&wanted).await? {
@@ -283,7 +306,10 @@ impl Kubernetes {
                     return Ok(Outcome::Outdated);
                 };
                 match relabel(&live.metadata, &wanted.metadata, key) {
-                    Relabel::Foreign => self.foreign(key, &format!("Pod {}", key.name)),
+                    Relabel::Foreign => {
+                        self.note_pod(key.name.as_str(), live);
+                        self.foreign(key, &format!("Pod {}", key.name))
+                    }
                     Relabel::Right => Ok(Outcome::Already),
                     Relabel::Patch(labels) => {
                         self.0.writer.patch_pod(&Target::of(&live)?, labels).await?;
@@ -292,6 +318,19 @@ impl Kubernetes {
                 }
             }
         }
+    }
+
+    /// Notes a PVC that this process has just created. No Pod has run on it, so the member has no data
+    /// that it could be started without.
+    fn note_fresh(&self, pvc: &PersistentVolumeClaim) {
+        if let Some(uid) = &pvc.metadata.uid {
+            self.0.fresh.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.as_str().into());
+        }
+    }
+
+    /// Whether the PVC was created by this process and no Pod was created on it yet. Yes only once.
+    fn take_fresh(&self, pvc: &Uid) -> bool {
+        self.0.fresh.lock().unwrap_or_else(PoisonError::into_inner).remove(pvc)
     }
 
     async fn patch_pod(

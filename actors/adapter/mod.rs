@@ -3,10 +3,15 @@
 
 mod hands;
 mod sight;
+mod unseen;
 
-use std::sync::Arc;
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex},
+};
 
 use etcd_operator_api::{EtcdCluster, EtcdMember};
+use etcd_operator_core::ids::Uid;
 use etcd_operator_kubernetes::{
     events::Events, gate::Writer, objects::PodSettings, reads::Reader, stores::Stores,
 };
@@ -21,6 +26,9 @@ struct Parts {
     writer: Writer,
     events: Events,
     settings: PodSettings,
+    /// PVCs that this process created and on which no Pod was created yet.
+    fresh: Mutex<HashSet<Uid>>,
+    unseen: unseen::Unseen,
 }
 
 impl Kubernetes {
@@ -32,7 +40,7 @@ impl Kubernetes {
         events: Events,
         settings: PodSettings,
     ) -> Self {
-        Self(Arc::new(Parts { stores, reader, writer, events, settings }))
+        Self(Arc::new(Parts { stores, reader, writer, events, settings, fresh: Mutex::default(), unseen: unseen::Unseen::default() }))
     }
 
     /// The EtcdCluster of that name and UID, as the store has it.

@@ -1,4 +1,5 @@
-//! What the stores show, in core's values. No I/O: the watches run elsewhere.
+//! What the stores show, in core's values, and what live reads showed of the rest ([`super::unseen`]). No I/O
+//! here: watches and reads run elsewhere.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -6,6 +7,7 @@ use etcd_operator_api::{EtcdCluster, EtcdMember, names};
 use etcd_operator_core::view::{ClusterView, Presence, ServiceKind, ServiceState};
 use etcd_operator_etcd::{Expected, Target};
 use etcd_operator_kubernetes::{drift, objects, view};
+use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
 
 use super::Kubernetes;
@@ -45,7 +47,7 @@ impl Kubernetes {
         let services = cluster.map(|c| self.services(key, c)).unwrap_or_default();
         let mut version = cluster.and_then(ResourceExt::resource_version).unwrap_or_default();
         for kind in [names::headless_service(&key.name), names::client_service(&key.name)] {
-            let service = self.0.stores.service(&key.namespace, &kind);
+            let service = self.service(&key.namespace, &kind);
             version += "/";
             version += &service.and_then(|s| s.resource_version()).unwrap_or_default();
         }
@@ -68,7 +70,7 @@ impl Kubernetes {
             .filter_map(|kind| {
                 // A cluster from the API server has all that the builder needs.
                 let wanted = objects::service(cluster, kind, extra).ok()?;
-                let live = self.0.stores.service(&key.namespace, &wanted.name_any());
+                let live = self.service(&key.namespace, &wanted.name_any());
                 Some((kind, drift::state(live.as_deref(), &wanted, key.uid.as_str())))
             })
             .collect()
@@ -76,8 +78,10 @@ impl Kubernetes {
 
     fn member(&self, key: &ClusterKey, object: &EtcdMember, cluster: Option<&ClusterView>) -> SeenMember {
         let name = object.name_any();
-        let pod = self.0.stores.pod(&key.namespace, &name);
-        let pvc = self.0.stores.pvc(&key.namespace, &names::pvc(&name));
+        let (stores, unseen) = (&self.0.stores, &self.0.unseen);
+        let pod = stores.pod(&key.namespace, &name).or_else(|| unseen.pod(&key.namespace, &name));
+        let pvc_name = names::pvc(&name);
+        let pvc = stores.pvc(&key.namespace, &pvc_name).or_else(|| unseen.pvc(&key.namespace, &pvc_name));
         let member = view::member(object);
         let seen_pod = pod.as_ref().map(|p| view::pod(p, object));
         let target = seen_pod.as_ref().filter(|p| p.ours && !p.ended).and_then(|p| {
@@ -93,13 +97,27 @@ impl Kubernetes {
             .map(Option::unwrap_or_default)
             .collect::<Vec<_>>()
             .join("/");
+        // A volume that was there is not gone because a label of it is.
+        let seen_pvc = match pvc.as_ref().map(|p| view::pvc(p, object)) {
+            None if member.stays() && member.recorded.pvc_uid.is_some() && !self.is_missing(object) => {
+                Presence::Unknown
+            }
+            found => present(found),
+        };
         SeenMember {
-            pvc: present(pvc.as_ref().map(|p| view::pvc(p, object))),
+            pvc: seen_pvc,
             pod: present(seen_pod),
             member,
             target,
             version,
         }
+    }
+}
+
+impl Kubernetes {
+    /// The Service of that name, if the watch shows it or a live read found it to be foreign.
+    fn service(&self, namespace: &str, name: &str) -> Option<Arc<Service>> {
+        self.0.stores.service(namespace, name).or_else(|| self.0.unseen.service(namespace, name))
     }
 }
 

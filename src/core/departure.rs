@@ -21,11 +21,15 @@ pub enum Departure {
 }
 
 impl ClusterSituation {
-    /// Whether etcd counts this member as a voter: by the last list if there is one, else by record.
+    /// Whether etcd counts this member as a voter: by the last list if there is one, else by
+    /// record or by its own word.
     pub fn is_voter(&self, facts: &MemberFacts) -> bool {
         match self.list.list() {
             Some(list) => list.at(&facts.member.peer_url).is_some_and(|m| !m.is_learner),
-            None => facts.member.recorded.is_voter,
+            None => {
+                let says_so = facts.look.status().is_some_and(|status| !status.is_learner);
+                facts.member.recorded.is_voter || says_so
+            }
         }
     }
 

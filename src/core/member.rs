@@ -177,7 +177,7 @@ fn live(s: &MemberSituation, formed: bool) -> MemberDecision {
     }
     let pvc = match volume(s) {
         Ok(pvc) => pvc,
-        Err(decision) => return decision,
+        Err(decision) => return pod_that_waits_for_a_volume(s).unwrap_or(decision),
     };
     if let Some(decision) = join(s) {
         return decision;
@@ -224,6 +224,21 @@ fn volume(s: &MemberSituation) -> Result<&PvcView, MemberDecision> {
         (Presence::Absent, None) if recorded.member_id.is_some() => Err(wait(Reason::VolumeMissing)),
         (Presence::Absent, None) => Err(MemberDecision::Act(MemberAction::CreatePvc)),
     }
+}
+
+/// A Pod that no node has taken while the recorded volume is not there. It would start on whatever
+/// PVC comes to bear that name, so it must not go on waiting. Nothing runs in it yet.
+fn pod_that_waits_for_a_volume(s: &MemberSituation) -> Option<MemberDecision> {
+    s.facts.member.recorded.pvc_uid.as_ref()?;
+    let why = match &s.facts.pvc {
+        Presence::Unknown => return None,
+        Presence::Absent => Reason::VolumeMissing,
+        Presence::Present(pvc) if pvc.deleting => Reason::VolumeMissing,
+        Presence::Present(_) => Reason::VolumeReplaced,
+    };
+    let pod = s.facts.pod.present().filter(|p| p.ours && !p.deleting)?;
+    let taken = pod.node.is_some() || pod.ip.is_some() || pod.started;
+    (!taken).then(|| MemberDecision::Act(MemberAction::DeletePod { pod_uid: pod.uid.clone(), why }))
 }
 
 /// A joiner's place in etcd's list, and the list that it will start with.

@@ -126,6 +126,8 @@ reasons! {
     PodTerminating,
     /// Something is being created or recorded.
     InProgress,
+    /// This process does not own the cluster's shard for long enough to make the call.
+    NotOwner,
     /// The EtcdCluster is gone.
     ClusterGone,
 }

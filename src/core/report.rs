@@ -51,6 +51,11 @@ pub struct Report {
     pub degraded: Condition,
 }
 
+/// Voters that serve, if every voter has been looked at.
+fn ready(s: &ClusterSituation) -> Option<usize> {
+    s.members.iter().filter(|m| s.is_voter(m)).all(|m| known(s, m)).then(|| s.serving())
+}
+
 fn condition(verdict: Verdict, reason: Reason, message: impl Into<String>) -> Condition {
     Condition { verdict, reason, message: message.into() }
 }
@@ -62,19 +67,20 @@ pub fn report(s: &ClusterSituation) -> Report {
         _ => None,
     };
     let record = record(s, stop.is_some());
-    let looked = s.members.iter().filter(|m| s.is_voter(m)).all(known);
     Report {
-        ready_members: looked.then(|| s.serving()),
+        ready_members: ready(s),
         broken_members: s.members.iter().filter(|m| broken(s, m)).count(),
-        available: available(s, stop.as_ref()),
+        available: available(s, &record, stop.as_ref()),
         progressing: progressing(s, &record, stop.as_ref()),
         degraded: degraded(s, stop.as_ref()),
         record,
     }
 }
 
-fn known(m: &MemberFacts) -> bool {
-    !matches!(m.look, Look::Unknown { .. }) || m.is_dead()
+/// Whether the last look still says something: one at a learner that is a voter by now does not.
+fn known(s: &ClusterSituation, m: &MemberFacts) -> bool {
+    let outdated = s.is_voter(m) && m.look.status().is_some_and(|status| status.is_learner);
+    (!matches!(m.look, Look::Unknown { .. }) && !outdated) || m.is_dead()
 }
 
 fn broken(s: &ClusterSituation, m: &MemberFacts) -> bool {
@@ -112,11 +118,13 @@ fn formed_by_seed(s: &ClusterSituation) -> Option<crate::ids::ClusterId> {
     (!status.is_learner && status.leader == Some(status.member_id)).then_some(status.cluster_id)
 }
 
-fn available(s: &ClusterSituation, stop: Option<&(Reason, String)>) -> Condition {
-    if s.cluster.recorded.cluster_id.is_none() {
+/// True only from the write that records the cluster ID: nobody may rely on a cluster that could not
+/// be recognised again.
+fn available(s: &ClusterSituation, record: &ClusterRecord, stop: Option<&(Reason, String)>) -> Condition {
+    if record.cluster_id.is_none() {
         return match stop {
             Some((reason, facts)) => condition(Verdict::False, *reason, facts.clone()),
-            None if past_deadline(s, s.cluster.recorded.progress_deadline) => {
+            None if past_deadline(s, record.progress_deadline) => {
                 condition(Verdict::False, Reason::BootstrapFailed, seed_words(s))
             }
             None => condition(
@@ -140,7 +148,7 @@ fn available(s: &ClusterSituation, stop: Option<&(Reason, String)>) -> Condition
         let all = voters.len().max(wanted);
         return condition(Verdict::True, Reason::QuorumAvailable, format!("{serving} of {all} voters serve"));
     }
-    if voters.iter().any(|m| !known(m)) || voters.is_empty() {
+    if voters.iter().any(|m| !known(s, m)) || voters.is_empty() {
         return condition(Verdict::Unknown, Reason::NotKnownYet, "the members have not been looked at yet");
     }
     if voters.iter().any(|m| m.look.status().is_some()) {
@@ -209,52 +217,56 @@ fn progressing(s: &ClusterSituation, record: &ClusterRecord, stop: Option<&(Reas
     if let Some((reason, facts)) = stop {
         return condition(Verdict::False, *reason, facts.clone());
     }
-    let first = s.cluster.recorded.target.is_none();
-    if record.target != s.cluster.recorded.target {
-        let reason = if first { Reason::InitialSnapshot } else { Reason::SpecChanged };
-        return condition(Verdict::True, reason, "the spec is being worked towards");
-    }
-    if past_deadline(s, record.progress_deadline) {
-        return match record.cluster_id {
-            None => condition(Verdict::False, Reason::BootstrapFailed, seed_words(s)),
-            Some(_) => condition(
-                Verdict::False,
-                Reason::DeadlineExceeded,
-                format!("the target was not reached in time; the efforts go on: {}", doing(s)),
-            ),
+    let changed = record.target != s.cluster.recorded.target;
+    if record.cluster_id.is_none() {
+        return if past_deadline(s, record.progress_deadline) {
+            condition(Verdict::False, Reason::BootstrapFailed, seed_words(s))
+        } else {
+            let words = || "the first member is being started".to_owned();
+            condition(
+                Verdict::True,
+                Reason::WaitingForSeed,
+                trouble(s).map_or_else(words, |(_, words)| words),
+            )
         };
     }
-    match decide(s) {
+    let decision = if changed { ClusterDecision::Wait(Reason::InProgress) } else { decide(s) };
+    match decision {
         ClusterDecision::Settled => {
             condition(Verdict::False, Reason::Reconciled, "everything is as the spec says")
         }
         ClusterDecision::Wait(Reason::AllMembersLost) => {
             condition(Verdict::False, Reason::AllMembersLost, "nothing is left to work with")
         }
-        ClusterDecision::Wait(Reason::WaitingForSeed) => condition(
-            Verdict::True,
-            Reason::WaitingForSeed,
-            trouble(s).map_or_else(|| doing(s), |(_, words)| words),
+        // Without a deadline the target was reached before: what fell ill since is Degraded's to tell.
+        ClusterDecision::Wait(Reason::MembersUnhealthy) if record.progress_deadline.is_none() => condition(
+            Verdict::False,
+            Reason::Reconciled,
+            "the members are as the spec says; not all of them serve",
         ),
-        _ => condition(
-            Verdict::True,
-            Reason::SpecChanged,
-            trouble(s).map_or_else(|| doing(s), |(_, words)| words),
-        ),
+        _ if past_deadline(s, record.progress_deadline) => {
+            let words = format!("the target was not reached in time; the efforts go on: {}", doing(s));
+            condition(Verdict::False, Reason::DeadlineExceeded, words)
+        }
+        ClusterDecision::Wait(reason @ (Reason::MemberJoining | Reason::MemberLeaving))
+            if record.progress_deadline.is_none() =>
+        {
+            condition(Verdict::True, reason, doing(s))
+        }
+        _ => condition(Verdict::True, Reason::SpecChanged, doing(s)),
     }
 }
 
-/// What is being done or waited for, in words that stay the same as long as it does.
+/// What keeps the target from being reached, or how near it is. It changes together with the number
+/// of ready members, so that one write says both.
 fn doing(s: &ClusterSituation) -> String {
-    match decide(s) {
-        ClusterDecision::Act(_) => "members are being brought to the wanted number".into(),
-        ClusterDecision::Wait(Reason::WaitingForSeed) => "the first member is being started".into(),
-        ClusterDecision::Wait(Reason::MemberJoining) => "a member is joining".into(),
-        ClusterDecision::Wait(Reason::MemberLeaving) => "a member is leaving".into(),
-        ClusterDecision::Wait(Reason::MembersUnhealthy) => "waiting for every voter to serve".into(),
-        ClusterDecision::Wait(reason) => format!("waiting: {reason}"),
-        ClusterDecision::HandsOff { facts, .. } => facts,
-        ClusterDecision::Settled => "everything is as the spec says".into(),
+    if let Some((_, words)) = trouble(s) {
+        return words;
+    }
+    let wanted = s.cluster.replicas;
+    match s.serving() {
+        1 => format!("1 voter serves, {wanted} wanted"),
+        serving => format!("{serving} voters serve, {wanted} wanted"),
     }
 }
 
@@ -282,8 +294,11 @@ fn degraded(s: &ClusterSituation, stop: Option<&(Reason, String)>) -> Condition 
     }
     if s.cluster.recorded.cluster_id.is_some() {
         let voters: Vec<&MemberFacts> = s.members.iter().filter(|m| s.is_voter(m)).collect();
-        let down: Vec<&str> =
-            voters.iter().filter(|m| known(m) && !m.look.serves()).map(|m| m.member.name.as_str()).collect();
+        let down: Vec<&str> = voters
+            .iter()
+            .filter(|m| known(s, m) && !m.look.serves())
+            .map(|m| m.member.name.as_str())
+            .collect();
         if s.members.is_empty() {
             return condition(Verdict::True, Reason::AllMembersLost, "every EtcdMember is gone");
         }
@@ -297,7 +312,7 @@ fn degraded(s: &ClusterSituation, stop: Option<&(Reason, String)>) -> Condition 
                 format!("not serving: {}", down.join(" ")),
             );
         }
-        if voters.iter().any(|m| !known(m)) {
+        if voters.iter().any(|m| !known(s, m)) {
             return condition(
                 Verdict::Unknown,
                 Reason::NotKnownYet,

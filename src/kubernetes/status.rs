@@ -88,6 +88,26 @@ fn set(
     conditions::upsert(all, kind, status, reason, condition.message.clone(), generation, &timestamp(now))
 }
 
+/// The same status with each condition's observedGeneration as it was, if that is all that differs:
+/// the operator's own writes to a member's spec are no news about it.
+fn unless_only_the_generation(
+    before: Option<&EtcdMemberStatus>,
+    mut after: EtcdMemberStatus,
+) -> EtcdMemberStatus {
+    let Some(before) = before else { return after };
+    let blank = |status: &EtcdMemberStatus| {
+        let mut status = status.clone();
+        for condition in &mut status.conditions {
+            condition.observed_generation = None;
+        }
+        status
+    };
+    if blank(before) == blank(&after) {
+        after = before.clone();
+    }
+    after
+}
+
 /// The member's status: its record, what its process last said, and what troubles it.
 pub fn member(
     object: &EtcdMember,
@@ -167,7 +187,7 @@ pub fn member(
             &at,
         );
     }
-    status
+    unless_only_the_generation(object.status.as_ref(), status)
 }
 
 #[cfg(test)]

@@ -137,10 +137,10 @@ pub(crate) async fn run(args: Args) -> Result<End, RunError> {
     };
 
     let namespaces: Vec<String> = watch_namespace.into_iter().filter(|n| !n.is_empty()).collect();
-    let stores = Stores::start(api.clone(), &namespaces);
-    let writer = Writer::new(api.clone(), ownership.clone());
     let instance = std::env::var("POD_NAME").unwrap_or_else(|_| "etcd-operator".to_owned());
     let events = Events::start(api.clone(), instance);
+    let stores = Stores::start_telling(api.clone(), &namespaces, Some(events.clone()));
+    let writer = Writer::new(api.clone(), ownership.clone());
     let settings = PodSettings { image_repository: etcd_image_repository };
     let kubernetes = Kubernetes::new(stores.clone(), Reader::new(api), writer.clone(), events, settings);
     let clock = Clock::system();
@@ -150,6 +150,10 @@ pub(crate) async fn run(args: Args) -> Result<End, RunError> {
         etcd: Arc::new(ProcessEtcd { channels: Arc::new(Channels::new()), clock: clock.clone() }),
         clock,
         metrics,
+        owns_for: {
+            let ownership = ownership.clone();
+            Arc::new(move |needed| ownership.valid_for(needed))
+        },
         names: Arc::new(|cluster| format!("{cluster}-{}", names::suffix(rand::random())).into()),
     });
     tokio::select! {

@@ -26,7 +26,6 @@ pub(crate) struct Instance {
 pub(crate) struct Process {
     pub(crate) pod: Uid,
     pub(crate) member: MemberName,
-    pub(crate) volume: Uid,
     pub(crate) instance: usize,
     pub(crate) id: MemberId,
     pub(crate) since: Time,
@@ -68,8 +67,7 @@ impl Etcd {
             return Err("the member has been permanently removed from the cluster".into());
         }
         self.volumes.insert(volume.clone(), (instance, id));
-        self.processes
-            .insert(address, Process { pod, member, volume, instance, id, since: now, mute: false });
+        self.processes.insert(address, Process { pod, member, instance, id, since: now, mute: false });
         self.settle();
         Ok(())
     }

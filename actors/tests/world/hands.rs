@@ -252,8 +252,7 @@ impl Hands for FakeApi {
                         Some(ServiceState::Right) => return Ok(Outcome::Already),
                         _ => {}
                     }
-                    let rv = state.next();
-                    let service = ServiceObj { cluster, rv, state: ServiceState::Right };
+                    let service = ServiceObj { cluster, state: ServiceState::Right };
                     state.put(now, Object::Service(at, Some(service)));
                     Ok(Outcome::Done)
                 };

@@ -31,7 +31,7 @@ pub(crate) use self::{
     faults::{Fault, Rule},
     journal::{Done, MembershipCall, Outcome},
     objects::{Kind, Object},
-    shared::{Knobs, State},
+    shared::State,
 };
 use self::{hands::FakeApi, objects::ClusterObj, ports::FakeEtcd, shared::Shared};
 
@@ -109,10 +109,11 @@ impl World {
             Arc::new(move |cluster: &str| MemberName(format!("{cluster}-m{:05}", shared.lock().next())))
         };
         self.registry = Registry::default();
+        let lease = self.shared.clone();
         let metrics = Metrics::register(&mut self.registry);
         let api = Arc::new(FakeApi(self.shared.clone()));
         let context = Arc::new(Context {
-            owns_for: Arc::new(|_| true),
+            owns_for: Arc::new(move |d| lease.lock().leased_until.is_none_or(|end| lease.now() + d <= end)),
             sight: api.clone(),
             hands: api,
             etcd: Arc::new(FakeEtcd(self.shared.clone())),
@@ -248,6 +249,17 @@ impl World {
         });
     }
 
+    /// The Lease of the shard ends then.
+    pub(crate) fn lease_ends(&self, after: Duration) {
+        let end = self.now() + after;
+        self.at(|s| s.leased_until = Some(end));
+    }
+
+    /// The Lease is renewed for good.
+    pub(crate) fn lease_renewed(&self) {
+        self.at(|s| s.leased_until = None);
+    }
+
     pub(crate) fn fault(&self, verbs: &[&'static str], times: u32, fault: Fault) {
         let verbs = verbs.to_vec();
         self.at(|s| s.faults.rules.push(Rule { verbs, cluster: None, member: None, times, fault }));
@@ -356,7 +368,10 @@ impl World {
                 && s.ready_members == Some(replicas)
         });
         let members = self.members(cluster);
-        self.standing(cluster) == standing
+        let uid = self.key(cluster).uid;
+        let leaving = self.at(|s| s.truth.members_of(&uid).any(|m| !m.view.stays()));
+        !leaving
+            && self.standing(cluster) == standing
             && members.len() == replicas
             && reconciled
             && self.list(cluster).is_some_and(|list| list.members.iter().all(|m| members.contains(&m.name)))

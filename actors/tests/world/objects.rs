@@ -60,7 +60,6 @@ pub(crate) struct PvcObj {
 #[derive(Debug, Clone)]
 pub(crate) struct ServiceObj {
     pub(crate) cluster: ClusterKey,
-    pub(crate) rv: u64,
     pub(crate) state: ServiceState,
 }
 

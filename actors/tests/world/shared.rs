@@ -62,6 +62,8 @@ pub(crate) struct State {
     /// Clusters whose etcd answers nobody; its processes run.
     pub(crate) mute: BTreeSet<Uid>,
     pub(crate) guards: u64,
+    /// When the operator's Lease ends; none while it is renewed.
+    pub(crate) leased_until: Option<Time>,
     counter: u64,
 }
 
@@ -85,6 +87,7 @@ impl Shared {
             held: BTreeSet::new(),
             mute: BTreeSet::new(),
             guards: 0,
+            leased_until: None,
             counter: 0,
         };
         Arc::new(Shared { state: Mutex::new(state), clock, news: Notify::new(), operator: Mutex::new(None) })

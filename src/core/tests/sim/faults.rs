@@ -232,7 +232,7 @@ impl World {
                 self.log(|| format!("fault: the volume of m{m} is emptied"));
                 self.etcd.volumes[v.volume] = None;
             }
-            (3, None) => {
+            (3, None) if self.server.pod(m).is_none() && !self.pod_is_coming(m) => {
                 let uid = self.server.new_uid("pvc");
                 self.log(|| format!("fault: a foreign PVC {uid} bears the name of m{m}'s"));
                 self.etcd.volumes.push(None);

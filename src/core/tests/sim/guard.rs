@@ -99,6 +99,7 @@ impl Operator {
             && let Look::Answered { status, .. } = &mut look
         {
             status.member_id = id;
+            status.cluster_id = self.list.list().map_or(status.cluster_id, |l| l.cluster_id);
         }
         look
     }

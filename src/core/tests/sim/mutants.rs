@@ -133,7 +133,7 @@ pub(crate) fn decide_member(mutant: Option<Mutant>, s: &MemberSituation) -> Memb
         }
         Some(Mutant::AnyVolume) => {
             let mut s = s.clone();
-            if let Presence::Present(pvc) = &s.facts.pvc {
+            if let (Presence::Present(pvc), Some(_)) = (&s.facts.pvc, &s.facts.member.recorded.pvc_uid) {
                 s.facts.member.recorded.pvc_uid = Some(pvc.uid.clone());
             }
             member::decide(&s)

@@ -73,7 +73,10 @@ impl World {
                 }
             }
             ApiCall::DeletePod { m, uid } => {
-                let runs = self.server.pod(*m).is_some_and(|p| p.view.uid == *uid && !p.view.ended);
+                let runs = self
+                    .server
+                    .pod(*m)
+                    .is_some_and(|p| p.view.uid == *uid && !p.view.ended && p.mounted.is_some());
                 let stays = self.server.member(*m).is_some_and(|o| o.view.stays());
                 if runs && stays && self.cluster_stays() {
                     self.violated(|| format!("the Pod of m{m} is taken down though its member stays"));

@@ -305,6 +305,7 @@ impl World {
             self.server.edit_pod(m, |p| {
                 p.mounted = Some(pvc.view.uid.clone());
                 p.view.ip = Some(ip);
+                p.view.node = Some("node".into());
             });
             return true;
         };
