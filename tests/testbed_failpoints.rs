@@ -49,18 +49,21 @@ impl Made {
     }
 }
 
-/// What the bootstrap of one member does to the outside world.
-const BOOTSTRAP: [&str; 7] = [
+/// What the bootstrap of one member does to the outside world, in this order. The first status comes beside the
+/// Services; the one after the Pod records the cluster ID, and the last says that all is done.
+const BOOTSTRAP: [&str; 8] = [
     "create-service",
-    "cluster-status",
     "create-member",
     "create-pvc",
     "member-status",
     "create-pod",
+    "cluster-status",
     "patch-pod",
+    "cluster-status",
 ];
 
-/// What a second member's way to being a voter does to the outside world.
+/// What a second member's way to being a voter does to the outside world, in this order. No target is worked towards
+/// before the status records it.
 const JOIN: [&str; 9] = [
     "cluster-status",
     "create-member",
@@ -73,15 +76,15 @@ const JOIN: [&str; 9] = [
     "patch-pod",
 ];
 
-/// What the way out of a leader and of a follower does to the outside world.
+/// What the way out of a leader, and then of a follower, does to the outside world, in this order.
 const LEAVE: [&str; 7] = [
+    "cluster-status",
     "move-leader",
     "member-remove",
     "delete-pod",
     "delete-pvc",
     "release-member",
     "delete-member",
-    "cluster-status",
 ];
 
 fn lost(effects: &[&str]) -> String {

@@ -184,7 +184,7 @@ async fn an_object_that_cannot_be_read_stops_nobody_else_and_is_taken_up_once_it
     }
     eventually("a log line about the object that cannot be read", AT_ONCE, async || {
         let log = scene.operator_log();
-        let found = log.lines().any(|l| l.contains("UnreadableObject") && l.contains("\"bad\""));
+        let found = log.lines().any(|l| l.contains("does not decode") && l.contains("\"bad\""));
         if found { Ok(()) } else { Err("none".to_owned()) }
     })
     .await

@@ -312,7 +312,15 @@ async fn members_that_all_came_back_under_new_addresses_are_found_again() {
     .await
     .unwrap();
     scene.start(&[]).await;
-    let after = converged(&scene, "db", 3, Duration::from_secs(60)).await;
+    // The status is that of the operator's former life, so etcd itself is asked.
+    eventually("three voters that serve", Duration::from_secs(60), async || {
+        let serving = etcd::endpoints(&scene, "db", true).await.len();
+        let list = etcd::list(&scene, "db").await?;
+        if (serving, list.counts()) == (3, (3, 0)) { Ok(()) } else { Err(format!("{serving} of {list:?}")) }
+    })
+    .await
+    .unwrap();
+    let after = converged(&scene, "db", 3, LIMIT).await;
     assert_eq!(before.status_or_default().cluster_id, after.status_or_default().cluster_id);
     let new: Vec<_> = etcd::endpoints(&scene, "db", false).await.into_values().collect();
     assert_ne!(old, new, "the addresses are the same; this run proves nothing");

@@ -16,33 +16,32 @@ pub fn points(effects: &[&str]) -> Vec<String> {
     effects.iter().flat_map(|effect| [format!("{effect}:before"), format!("{effect}:after")]).collect()
 }
 
-/// Starts the operator with all of `points` armed, and again without each point that has ended it, until the cluster
-/// has `n` voters. Fails if a point was never reached.
+/// Starts the operator with the first of `points` armed, and again with the next one each time that it has ended there,
+/// until it has come through all of them and the cluster has `n` voters. `points` are in the order in which an
+/// undisturbed operator reaches them. Fails if one is never reached.
 pub async fn run(scene: &mut Scene, points: &[String], cluster: &str, n: usize) {
-    let mut left = points.to_vec();
     let mut read = scene.operator_log().len();
-    loop {
-        let armed = left.join(",");
-        let env = [("ETCD_OPERATOR_FAILPOINTS", armed.as_str()), IDENTITY];
-        match &mut scene.operator {
-            Some(operator) => operator.restart_with(&env).await.unwrap(),
-            None => scene.start(&env).await,
-        }
+    for point in points {
+        restart(scene, point).await;
         let mut operator = scene.operator.take().expect("it was started");
         let status = tokio::select! {
-            status = operator.wait(LIFE) => Some(status.unwrap()),
-            _ = converged(scene, cluster, n, LIFE) => None,
+            status = operator.wait(LIFE) => status.unwrap(),
+            _ = converged(scene, cluster, n, LIFE) => panic!("{cluster} has its {n} voters, and {point} was never reached"),
         };
         scene.operator = Some(operator);
-        let Some(status) = status else { break };
         let log = scene.operator_log();
-        let reached = log[read..].lines().find_map(|line| {
-            line.strip_prefix("failpoint ")?.strip_suffix(" reached, aborting").map(str::to_owned)
-        });
-        let reached =
-            reached.unwrap_or_else(|| panic!("the operator ended with {status}, at none of {armed}"));
+        let reached = format!("failpoint {point} reached, aborting");
+        assert!(log[read..].lines().any(|line| line == reached), "it ended with {status}, not at {point}");
         read = log.len();
-        left.retain(|point| *point != reached);
     }
-    assert!(left.is_empty(), "{cluster} has its {n} voters, and these points were never reached: {left:?}");
+    restart(scene, "").await;
+    converged(scene, cluster, n, LIFE).await;
+}
+
+async fn restart(scene: &mut Scene, point: &str) {
+    let env = [("ETCD_OPERATOR_FAILPOINTS", point), IDENTITY];
+    match &mut scene.operator {
+        Some(operator) => operator.restart_with(&env).await.unwrap(),
+        None => scene.start(&env).await,
+    }
 }
