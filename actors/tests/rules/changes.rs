@@ -13,8 +13,8 @@ trait NotClone<Fits> {
     }
 }
 struct WouldBeClone;
-impl<T: ?Sized> NotClone<()> for T {}
-impl<T: ?Sized + Clone> NotClone<WouldBeClone> for T {}
+impl<T> NotClone<()> for T {}
+impl<T: Clone> NotClone<WouldBeClone> for T {}
 
 #[test]
 fn a_membership_writer_cannot_be_cloned() {
@@ -164,7 +164,6 @@ async fn a_leader_hands_over_before_it_is_removed() {
     world.delete_member(&leader);
     world.until_settled("c", 3, secs(120)).await;
     let done = world.done();
-    println!("{leader} {done:#?}");
     let at = |verb| done.iter().position(|d| d.verb == verb && d.member == leader);
     assert!(at("MoveLeader").unwrap() < at("MemberRemove").unwrap());
 }

@@ -32,6 +32,19 @@ async fn while_the_gate_lets_nothing_through_nothing_happens_and_nothing_is_give
     world.until_settled("c", 3, secs(180)).await;
 }
 
+// AP-06
+#[tokio::test(start_paused = true)]
+async fn no_membership_call_goes_out_that_could_outlive_the_lease() {
+    let world = World::with_formed(1).await;
+    let before = world.calls().len();
+    world.lease_ends(secs(8));
+    world.scale("c", 3);
+    world.run_for(secs(60)).await;
+    assert_eq!(world.calls().len(), before);
+    world.lease_renewed();
+    world.until_settled("c", 3, secs(60)).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_cluster_whose_addresses_lead_to_another_cluster_is_left_alone() {
     let world = World::with_formed(1).await;
