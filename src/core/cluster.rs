@@ -194,8 +194,20 @@ fn bootstrap(s: &ClusterSituation) -> ClusterDecision {
     if s.members.is_empty() {
         return act(ClusterAction::CreateMember { seed: true });
     }
+    // The spec was corrected, and the seed was made from what it said before and does not run.
+    if let Some(seed) = outdated_seed(s).filter(|m| m.is_dead()) {
+        return delete(seed, Reason::SpecChanged);
+    }
     // A seed whose deletion was asked for leaves first: two seeds could form two clusters.
     ClusterDecision::Wait(Reason::WaitingForSeed)
+}
+
+/// The seed of a cluster that has not formed, if the spec has changed since it was made. Until it is on its
+/// way out the target stays the old one (see [`crate::report`]), so that this is seen again after a restart.
+pub(crate) fn outdated_seed(s: &ClusterSituation) -> Option<&MemberFacts> {
+    let target = s.cluster.recorded.target.as_ref()?;
+    let changed = s.cluster.recorded.cluster_id.is_none() && target.template != s.cluster.template;
+    s.members.iter().find(|m| changed && m.member.stays() && m.member.recorded.member_id.is_none())
 }
 
 fn keep(s: &ClusterSituation, wanted: usize) -> ClusterDecision {

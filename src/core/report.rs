@@ -5,7 +5,7 @@
 //! unchanged situation yields an unchanged text and no write.
 
 use crate::{
-    cluster::{ClusterDecision, decide, hands_off},
+    cluster::{ClusterDecision, decide, hands_off, outdated_seed},
     etcd::Look,
     reason::Reason,
     time::Time,
@@ -95,7 +95,7 @@ fn record(s: &ClusterSituation, stopped: bool) -> ClusterRecord {
         return record;
     }
     let spec = Target { replicas: s.cluster.replicas, template: s.cluster.template.clone() };
-    if record.target.as_ref() != Some(&spec) {
+    if record.target.as_ref() != Some(&spec) && outdated_seed(s).is_none() {
         record.target = Some(spec);
         record.progress_deadline =
             Some(s.now + std::time::Duration::from_secs(s.cluster.progress_deadline_seconds));
