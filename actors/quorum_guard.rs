@@ -183,7 +183,9 @@ impl GuardState {
             let change = question.change.clone();
             let second = self.second_look(&change, &listed, &looks, &by_id).await;
             let evidence = Evidence {
-                now: self.now(),
+                // The moment before the list was asked for: by now a doubt may be over, and the list still
+                // be from before its end.
+                now,
                 cluster_id: Some(cluster_id),
                 list: &listed,
                 looks: &looks,
@@ -269,7 +271,8 @@ impl GuardState {
         match result {
             // The answer to a call is as good as a linearizable read: it was applied to be given.
             Ok(Some(list)) => {
-                self.doubt = None;
+                // A doubt stays: an earlier sending of the same change may still land, and after another
+                // change it would undo that one.
                 self.publish(ListFact::Known { at: self.now(), list });
                 Answer::Done
             }

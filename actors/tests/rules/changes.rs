@@ -122,6 +122,21 @@ async fn after_a_guards_panic_in_a_call_nothing_goes_out_before_the_doubt_has_pa
     assert!(next.sent.since(lost) >= secs(8), "{:?}", next.sent.since(lost));
 }
 
+/// The add that was sent first lands last, when its member would be gone again.
+#[tokio::test(start_paused = true)]
+async fn a_change_that_succeeded_the_second_time_is_in_doubt_for_as_long_as_the_first_may_land() {
+    let world = World::with_formed(1).await;
+    let late = Fault::Late { answer: millis(10), lands: millis(6_900) };
+    world.fault(&["MemberAdd"], 1, late);
+    world.scale("c", 2);
+    let added = |w: &World| w.at(|s| s.journal.count("c", "MemberAdd")) == 1;
+    world.until("it was added again", secs(10), added).await;
+    world.scale("c", 1);
+    world.until_settled("c", 1, secs(60)).await;
+    world.run_for(secs(60)).await;
+    assert!(world.is_settled("c", 1));
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_operator_that_is_asked_to_stop_lets_its_guard_finish_the_call() {
     let mut world = World::with_formed(3).await;
