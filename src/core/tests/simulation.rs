@@ -2,6 +2,13 @@
 //! schedules. `SIM_SEED=n` re-runs one schedule with its trace, `SIM_SCHEDULES=n` sets the number,
 //! `SIM_TRACE=n` the length of a trace.
 
+#![allow(
+    clippy::panic,
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, its helpers too"
+)]
+
 mod sim;
 
 use sim::{coverage, mutants::Mutant, run};
@@ -21,7 +28,12 @@ fn no_schedule_breaks_a_property() {
     let from = run::setting("SIM_FROM").unwrap_or(1);
     let started = std::time::Instant::now();
     let summary = run::many(from, count, None);
-    println!("seeds from {from}: {} schedules, {} converged, {:?}", summary.ran, summary.converged, started.elapsed());
+    println!(
+        "seeds from {from}: {} schedules, {} converged, {:?}",
+        summary.ran,
+        summary.converged,
+        started.elapsed()
+    );
     if let Some((seed, words)) = summary.violation {
         println!("{}", run::story(seed, None));
         panic!("seed {seed}: {words}");

@@ -62,9 +62,9 @@ fn find<T>(kind: Option<&Kind<T>>, is: impl Fn(&T) -> bool) -> Presence<Arc<T>> 
 
 /// Fills a store; true if that brought anything new. Objects are shared, so the same ones are equal.
 fn catch_up<T>(store: &mut Option<Kind<T>>, truth: &Kind<T>) -> bool {
-    let same = store.as_ref().is_some_and(|old| {
-        old.len() == truth.len() && old.iter().zip(truth).all(|(a, b)| Arc::ptr_eq(a, b))
-    });
+    let same = store
+        .as_ref()
+        .is_some_and(|old| old.len() == truth.len() && old.iter().zip(truth).all(|(a, b)| Arc::ptr_eq(a, b)));
     if !same {
         *store = Some(truth.clone());
     }
@@ -281,9 +281,7 @@ impl Operator {
                 self.read_members_live(w);
                 true
             }
-            ClusterDecision::Act(
-                ClusterAction::CreateMember { .. } | ClusterAction::DeleteMember { .. },
-            ) => {
+            ClusterDecision::Act(ClusterAction::CreateMember { .. } | ClusterAction::DeleteMember { .. }) => {
                 self.next = Some(Next::Confirm(decision));
                 true
             }

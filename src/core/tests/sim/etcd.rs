@@ -293,8 +293,10 @@ impl Etcd {
             }
             JoinInstruction::Existing { initial_cluster } => initial_cluster,
         };
-        let mut named: Vec<M> =
-            list.split(',').filter_map(|e| member_of(e.split_once('=').map_or(e, |(name, _)| name))).collect();
+        let mut named: Vec<M> = list
+            .split(',')
+            .filter_map(|e| member_of(e.split_once('=').map_or(e, |(name, _)| name)))
+            .collect();
         named.sort_unstable();
         let peer = self.processes.iter().find(|p| p.m != m && named.contains(&p.m));
         let Some(instance) = peer.map(|p| p.instance) else {
@@ -304,9 +306,7 @@ impl Etcd {
         listed.sort_unstable();
         let own = self.instances[instance].members.iter().find(|l| l.m == m).map(|l| l.id);
         match own {
-            Some(id) if listed == named => {
-                start(self, Data { instance, id, applied: 0 }, false, true)
-            }
+            Some(id) if listed == named => start(self, Data { instance, id, applied: 0 }, false, true),
             _ => Boot::Exits("member count is unequal or unmatched"),
         }
     }
@@ -348,9 +348,8 @@ impl Etcd {
     /// etcd's own checks, with `--strict-reconfig-check` on and one learner allowed.
     fn check(&self, index: usize, call: &Call, now: Time) -> Result<(), Refusal> {
         let i = &self.instances[index];
-        let connected = |l: &&Listed| {
-            self.process_of(l.id, index).is_some_and(|p| now.since(p.since).as_secs() >= 5)
-        };
+        let connected =
+            |l: &&Listed| self.process_of(l.id, index).is_some_and(|p| now.since(p.since).as_secs() >= 5);
         let voters = i.voters().count();
         match call {
             Call::Add(url) => {
@@ -397,7 +396,11 @@ impl Etcd {
                     return Ok(());
                 }
                 let active = i.voters().filter(connected).count();
-                if active.saturating_sub(1) < quorum(voters - 1) { Err(Refusal::UnhealthyCluster) } else { Ok(()) }
+                if active.saturating_sub(1) < quorum(voters - 1) {
+                    Err(Refusal::UnhealthyCluster)
+                } else {
+                    Ok(())
+                }
             }
             Call::MoveLeader { to, .. } => {
                 let fit = i.by_id(*to).is_some_and(|l| !l.learner) && self.process_of(*to, index).is_some();

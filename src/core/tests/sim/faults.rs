@@ -264,7 +264,9 @@ impl World {
             let learner = instance.members.iter().find(|l| l.learner).map(|l| l.id);
             let target = learner.or_else(|| instance.voters().last().map(|l| l.id));
             let Some(id) = target else { return };
-            if learner.is_none() && self.etcd.alive_voters(index) < self.etcd.instances[index].voters().count() {
+            if learner.is_none()
+                && self.etcd.alive_voters(index) < self.etcd.instances[index].voters().count()
+            {
                 return;
             }
             let instance = &mut self.etcd.instances[index];
@@ -318,9 +320,11 @@ impl World {
             let pvc = self.server.pvc(o.m);
             let gone = recorded.pvc_uid.is_some()
                 && pvc.is_none_or(|v| recorded.pvc_uid.as_ref() != Some(&v.view.uid) || v.view.deleting);
-            let emptied = self.server.pod(o.m).is_some_and(|p| {
-                matches!(&p.view.trouble, Some(PodTrouble::CrashLooping(_)))
-            }) && pvc.is_some_and(|v| self.etcd.volumes[v.volume].is_none());
+            let emptied = self
+                .server
+                .pod(o.m)
+                .is_some_and(|p| matches!(&p.view.trouble, Some(PodTrouble::CrashLooping(_))))
+                && pvc.is_some_and(|v| self.etcd.volumes[v.volume].is_none());
             let ago = self.now.since(o.view.created) > Duration::from_secs(60);
             ago && (gone || emptied)
         });

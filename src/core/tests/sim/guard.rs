@@ -217,7 +217,17 @@ impl Operator {
             return news;
         }
         let (looks, second, call) = (None, None, None);
-        guard.turn = Some(Turn { question, stray: is_stray, began: w.now, list, instance, looks, second, truth, call });
+        guard.turn = Some(Turn {
+            question,
+            stray: is_stray,
+            began: w.now,
+            list,
+            instance,
+            looks,
+            second,
+            truth,
+            call,
+        });
         news
     }
 
@@ -227,7 +237,14 @@ impl Operator {
         }
     }
 
-    fn call_ended(&mut self, w: &mut World, guard: &mut Guard, asker: Option<M>, change: &Change, reply: Reply) {
+    fn call_ended(
+        &mut self,
+        w: &mut World,
+        guard: &mut Guard,
+        asker: Option<M>,
+        change: &Change,
+        reply: Reply,
+    ) {
         match reply {
             Reply::Done(list) => {
                 // An earlier sending of the same change may still land, so its doubt stays.

@@ -217,7 +217,12 @@ impl Server {
     }
 
     /// Carries out a write. False when a precondition did not hold.
-    pub(crate) fn apply(&mut self, call: &ApiCall, now: Time, new_volume: &mut impl FnMut() -> usize) -> bool {
+    pub(crate) fn apply(
+        &mut self,
+        call: &ApiCall,
+        now: Time,
+        new_volume: &mut impl FnMut() -> usize,
+    ) -> bool {
         let done = self.try_apply(call, now, new_volume);
         self.writes += u64::from(done);
         done

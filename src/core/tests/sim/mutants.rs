@@ -140,7 +140,8 @@ pub(crate) fn decide_member(mutant: Option<Mutant>, s: &MemberSituation) -> Memb
         }
         Some(Mutant::NewForEver) if s.facts.member.seed => {
             let member = &s.facts.member;
-            let new = JoinInstruction::New { initial_cluster: format!("{}={}", member.name, member.peer_url) };
+            let new =
+                JoinInstruction::New { initial_cluster: format!("{}={}", member.name, member.peer_url) };
             let label = |pod: Option<&etcd_operator_core::view::PodView>| {
                 pod.is_some_and(|p| p.instruction.as_ref() == Some(&new))
             };

@@ -51,9 +51,10 @@ impl World {
     /// Whether etcd still counts on this member, or a call in flight could make it.
     fn still_listed(&self, m: M) -> bool {
         let listed = self.etcd.instances.iter().any(|i| i.acknowledged && i.members.iter().any(|l| l.m == m));
-        let coming = self.flights.iter().any(|f| {
-            f.until > self.now && matches!(&f.call, Call::Add(url) if *url == url_of(m))
-        });
+        let coming = self
+            .flights
+            .iter()
+            .any(|f| f.until > self.now && matches!(&f.call, Call::Add(url) if *url == url_of(m)));
         listed || coming
     }
 
@@ -168,9 +169,7 @@ impl World {
         }
         healthy.retain(|id| voters.contains(id));
         if healthy.len() < quorum(voters.len()) {
-            self.violated(|| {
-                format!("{call:?} leaves {} healthy of {} voters", healthy.len(), voters.len())
-            });
+            self.violated(|| format!("{call:?} leaves {} healthy of {} voters", healthy.len(), voters.len()));
         }
     }
 
@@ -192,7 +191,8 @@ impl World {
         }
         let Some(p) = self.etcd.processes.iter().find(|p| p.m == m).cloned() else { return };
         if formed && self.cluster_stays() {
-            let other = self.etcd.instances.iter().enumerate().any(|(n, i)| n != p.instance && i.acknowledged);
+            let other =
+                self.etcd.instances.iter().enumerate().any(|(n, i)| n != p.instance && i.acknowledged);
             let rival = self.server.pvcs.iter().any(|v| {
                 v.m != m && self.etcd.volumes[v.volume].as_ref().is_some_and(|d| d.instance != p.instance)
             });
@@ -244,7 +244,10 @@ impl World {
         let i = &self.etcd.instances[index];
         let voters = i.voters().count();
         if voters != wanted || i.members.len() != voters {
-            return Some(format!("{voters} voters and {} learners, wanted {wanted}", i.members.len() - voters));
+            return Some(format!(
+                "{voters} voters and {} learners, wanted {wanted}",
+                i.members.len() - voters
+            ));
         }
         for l in &i.members {
             let whole = self.server.member(l.m).is_some_and(|o| o.view.stays())

@@ -243,8 +243,7 @@ fn fair(w: &mut World) -> Option<u64> {
 
 /// A converged view yields no action.
 fn silence(w: &mut World) {
-    let (writes, version) =
-        (w.server.writes, w.etcd.instances.iter().map(|i| i.version).sum::<u64>());
+    let (writes, version) = (w.server.writes, w.etcd.instances.iter().map(|i| i.version).sum::<u64>());
     for _ in 0..5 {
         round(w);
         w.pass(60_000);

@@ -325,9 +325,7 @@ impl World {
     fn start_container(&mut self, m: M, ip: IpAddr) -> bool {
         let Some(pod) = self.server.pod(m).cloned() else { return false };
         let (Some(instruction), Some(mounted)) = (&pod.view.instruction, &pod.mounted) else { return false };
-        let Some(volume) =
-            self.server.pvcs.iter().find(|v| v.view.uid == *mounted).map(|v| v.volume)
-        else {
+        let Some(volume) = self.server.pvcs.iter().find(|v| v.view.uid == *mounted).map(|v| v.volume) else {
             return false;
         };
         let had_data = self.etcd.volumes[volume].is_some();

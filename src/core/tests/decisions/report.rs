@@ -1,0 +1,198 @@
+//! `report`: what the status says is true, and stays the same text while nothing changes.
+
+use etcd_operator_core::{
+    reason::Reason,
+    report::{Condition, Verdict, report},
+    time::Time,
+    view::*,
+};
+
+use crate::fixtures::*;
+
+fn says(c: &Condition) -> (Verdict, Reason) {
+    (c.verdict, c.reason)
+}
+
+#[test]
+fn a_cluster_as_the_spec_says_is_available_reconciled_and_not_degraded() {
+    let r = report(&cluster(3, vec![voter(0), voter(1), voter(2)]));
+    assert_eq!(says(&r.available), (Verdict::True, Reason::QuorumHealthy));
+    assert_eq!(says(&r.progressing), (Verdict::False, Reason::Reconciled));
+    assert_eq!(says(&r.degraded), (Verdict::False, Reason::Reconciled));
+    assert_eq!((r.ready_members, r.broken_members), (Some(3), 0));
+}
+
+// MT-02
+#[test]
+fn nothing_is_available_before_somebody_has_looked() {
+    let unseen = |n| MemberFacts { look: unknown(), ..voter(n) };
+    let r = report(&cluster(3, vec![unseen(0), unseen(1), unseen(2)]));
+    assert_eq!(says(&r.available), (Verdict::Unknown, Reason::NotKnownYet));
+    assert_eq!(r.ready_members, None, "not zero: nobody knows");
+    let r = report(&unformed(vec![newcomer(0)]));
+    assert_eq!(says(&r.available), (Verdict::False, Reason::WaitingForSeed));
+}
+
+#[test]
+fn one_voter_down_leaves_a_quorum_and_is_named() {
+    let r = report(&cluster(3, vec![voter(0), voter(1), dead(2)]));
+    assert_eq!(says(&r.available), (Verdict::True, Reason::QuorumAvailable));
+    assert_eq!(says(&r.degraded), (Verdict::True, Reason::MembersUnhealthy));
+    assert!(r.degraded.message.contains("m2"), "{}", r.degraded.message);
+    assert_eq!((r.ready_members, r.broken_members), (Some(2), 1));
+}
+
+// MQ-10
+#[test]
+fn lost_quorum_is_told_apart_from_silence() {
+    let minority = MemberFacts { look: answers(0), ..voter(0) };
+    let r = report(&cluster(3, vec![minority, dead(1), dead(2)]));
+    assert_eq!(says(&r.available), (Verdict::False, Reason::QuorumLost));
+    assert_eq!(says(&r.degraded), (Verdict::True, Reason::QuorumLost));
+    let r = report(&cluster(3, vec![dead(0), dead(1), dead(2)]));
+    assert_eq!(says(&r.available), (Verdict::False, Reason::ClusterUnreachable));
+}
+
+// MQ-14
+#[test]
+fn a_formed_cluster_without_members_says_that_all_is_lost() {
+    let r = report(&cluster(3, vec![]));
+    for c in [&r.available, &r.progressing] {
+        assert_eq!(says(c), (Verdict::False, Reason::AllMembersLost));
+    }
+    assert_eq!(says(&r.degraded), (Verdict::True, Reason::AllMembersLost));
+}
+
+#[test]
+fn the_cluster_id_is_recorded_once_and_only_from_the_seed_itself() {
+    let mut seed = voter(0);
+    seed.member.recorded.member_id = None;
+    assert_eq!(report(&unformed(vec![seed.clone()])).record.cluster_id, Some(CLUSTER));
+    let not_yet = [
+        ("it is on its way out", leaving(seed.clone())),
+        ("its Pod is gone", MemberFacts { pod: Presence::Absent, ..seed.clone() }),
+        ("it does not lead", MemberFacts { look: answers(0), ..seed.clone() }),
+        ("it is silent", MemberFacts { look: silent(), ..seed.clone() }),
+    ];
+    for (why, m) in not_yet {
+        assert_eq!(report(&unformed(vec![m])).record.cluster_id, None, "{why}");
+    }
+    let mut unrecorded = seed.clone();
+    unrecorded.member.recorded.pvc_uid = None;
+    assert_eq!(report(&unformed(vec![unrecorded])).record.cluster_id, None, "its volume is not on record");
+    let r = report(&cluster(1, vec![MemberFacts { look: silent(), ..voter(0) }]));
+    assert_eq!(r.record.cluster_id, Some(CLUSTER), "it never changes again");
+}
+
+#[test]
+fn the_target_follows_the_spec_and_starts_a_new_deadline() {
+    let mut s = cluster(3, vec![voter(0), voter(1), voter(2)]);
+    s.cluster.replicas = 5;
+    let r = report(&s);
+    assert_eq!(r.record.target.map(|t| t.replicas), Some(5));
+    assert_eq!(r.record.progress_deadline, Some(Time(NOW.0 + 600_000)));
+    assert_eq!(r.progressing.verdict, Verdict::True);
+}
+
+// VC-07
+#[test]
+fn past_the_deadline_progress_is_no_longer_claimed_and_a_settled_cluster_has_none() {
+    let mut s = cluster(3, vec![voter(0), voter(1), joined(2)]);
+    s.cluster.recorded.progress_deadline = Some(Time(NOW.0 + 1));
+    assert_eq!(report(&s).progressing.verdict, Verdict::True);
+    s.now = Time(NOW.0 + 1);
+    assert_eq!(says(&report(&s).progressing), (Verdict::False, Reason::DeadlineExceeded));
+    let mut done = cluster(3, vec![voter(0), voter(1), voter(2)]);
+    done.cluster.recorded.progress_deadline = Some(Time(NOW.0 - 1));
+    let r = report(&done);
+    assert_eq!(says(&r.progressing), (Verdict::False, Reason::Reconciled));
+    assert_eq!(r.record.progress_deadline, None);
+}
+
+#[test]
+fn a_seed_that_is_late_has_failed_to_form_the_cluster_in_its_pods_own_words() {
+    let mut seed = newcomer(0);
+    seed.pod = Presence::Present(PodView {
+        ip: None,
+        trouble: Some(PodTrouble::Unschedulable("0/3 nodes are available".into())),
+        ..pod(0)
+    });
+    let mut s = unformed(vec![seed]);
+    s.cluster.recorded.progress_deadline = Some(NOW);
+    let r = report(&s);
+    for c in [&r.available, &r.progressing] {
+        assert_eq!(says(c), (Verdict::False, Reason::BootstrapFailed));
+        assert!(c.message.contains("0/3 nodes"), "{}", c.message);
+    }
+    assert_eq!(says(&r.degraded), (Verdict::True, Reason::PodUnschedulable));
+}
+
+#[test]
+fn a_lost_or_replaced_volume_is_named_with_what_to_do() {
+    for (pvc, reason) in [
+        (Presence::Absent, Reason::VolumeMissing),
+        (Presence::Present(PvcView { uid: "x".into(), ..pvc(2) }), Reason::VolumeReplaced),
+        (Presence::Present(PvcView { ours: false, ..pvc(2) }), Reason::ForeignObject),
+    ] {
+        let lost = MemberFacts { pvc, ..dead(2) };
+        let r = report(&cluster(3, vec![voter(0), voter(1), lost]));
+        assert_eq!(says(&r.degraded), (Verdict::True, reason));
+        assert!(r.degraded.message.contains("data-m2"), "{}", r.degraded.message);
+        assert!(r.degraded.message.to_lowercase().contains("delete"), "{}", r.degraded.message);
+    }
+}
+
+#[test]
+fn a_pause_is_neither_progress_nor_trouble() {
+    let mut s = cluster(3, vec![voter(0), voter(1), voter(2)]);
+    s.cluster.paused = true;
+    let r = report(&s);
+    assert_eq!(r.progressing.verdict, Verdict::False);
+    assert_eq!(r.degraded.verdict, Verdict::False);
+    assert_eq!(says(&r.available), (Verdict::True, Reason::QuorumHealthy));
+    assert_eq!(r.record, s.cluster.recorded, "nothing new is taken up");
+}
+
+#[test]
+fn a_foreign_service_and_a_fault_of_the_operator_are_told() {
+    let mut s = cluster(3, vec![voter(0), voter(1), voter(2)]);
+    s.services.insert(ServiceKind::Client, ServiceState::Foreign);
+    let r = report(&s);
+    assert_eq!(says(&r.degraded), (Verdict::True, Reason::ForeignObject));
+    assert!(r.degraded.message.contains("c-client"), "{}", r.degraded.message);
+    s.fault = Some("the guard keeps ending".into());
+    assert_eq!(says(&report(&s).degraded), (Verdict::True, Reason::OperatorFault));
+}
+
+// MT-03
+#[test]
+fn an_unchanged_situation_yields_an_unchanged_text() {
+    let worlds = [
+        cluster(3, vec![voter(0), voter(1), voter(2)]),
+        cluster(3, vec![dead(0), dead(1), dead(2)]),
+        cluster(3, vec![voter(0), voter(1), joined(2)]),
+        unformed(vec![newcomer(0)]),
+    ];
+    for s in worlds {
+        let mut later = s.clone();
+        later.now = Time(NOW.0 + 300_000);
+        for (n, m) in later.members.iter_mut().enumerate() {
+            if let Presence::Present(pod) = &mut m.pod {
+                pod.ip = pod.ip.map(|_| [10, 9, 9, n as u8].into());
+            }
+            m.look = match m.look.clone() {
+                etcd_operator_core::etcd::Look::Answered { mut status, linearizable, .. } => {
+                    status.applied_index += 77;
+                    status.raft_index += 77;
+                    status.term += 1;
+                    etcd_operator_core::etcd::Look::Answered { at: later.now, status, linearizable }
+                }
+                etcd_operator_core::etcd::Look::Silent { .. } => {
+                    etcd_operator_core::etcd::Look::Silent { at: later.now }
+                }
+                other => other,
+            };
+        }
+        assert_eq!(report(&s), report(&later));
+    }
+}
