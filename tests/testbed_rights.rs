@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
-use etcd_operator_api::{EtcdDefrag, EtcdSnapshot, examples};
+use etcd_operator_api::{EtcdCluster, EtcdDefrag, EtcdSnapshot, examples};
 use etcd_operator_testbed::{Mark, Testbed, eventually, object};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Service};
@@ -132,6 +132,7 @@ async fn the_shipped_operator_is_never_forbidden_anything_and_has_no_right_to_sp
     scene.api::<EtcdDefrag>().create(&create, &example("etcddefrag.yaml")).await.unwrap();
     scene.edit("db", json!({"spec": {"replicas": 1}})).await;
     converged(&scene, "db", 1, LIMIT).await;
+    scene.api::<EtcdCluster>().delete("db", &DeleteParams::default()).await.unwrap();
 
     let spare = eventually("every right used", Duration::from_secs(30), async || {
         let requests =

@@ -8,8 +8,8 @@ use etcd_operator_api::names::METRICS_PORT;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// A member answers in milliseconds, or it is not up yet.
-const LIMIT: Duration = Duration::from_millis(400);
+/// A member answers in milliseconds, or it is not up yet; on a machine that builds beside it, a little later.
+const LIMIT: Duration = Duration::from_secs(1);
 
 /// What a process says of itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,6 +41,8 @@ fn read(text: &str) -> Option<Voice> {
         line.trim().parse::<f64>().ok()
     };
     let is = |name: &str| value(name).map(|v| v > 0.5);
+    // Before it has found its cluster, a process does not know whether it is a learner.
+    is("etcd_server_has_leader").filter(|has| *has)?;
     Some(Voice {
         learner: is("etcd_server_is_learner")?,
         leader: is("etcd_server_is_leader")?,
@@ -56,8 +58,9 @@ mod tests {
     #[test]
     fn role_and_size_are_read_from_the_metrics() {
         let text = "HTTP/1.0 200 OK\r\n\r\n# HELP etcd_server_is_leader x\netcd_server_is_leader 0\n\
-                    etcd_server_is_learner 1\netcd_mvcc_db_total_size_in_bytes 2.0480e+04\n";
+                    etcd_server_has_leader 1\netcd_server_is_learner 1\netcd_mvcc_db_total_size_in_bytes 2.0480e+04\n";
         assert_eq!(read(text), Some(Voice { learner: true, leader: false, db_size: 20_480 }));
+        assert_eq!(read(&text.replace("has_leader 1", "has_leader 0")), None, "it has not found its cluster");
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! One look at a cluster: its EtcdCluster, EtcdMembers, Pods and Events, and what each process says. Reads only.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use etcd_operator_api::{EtcdCluster, EtcdMember, conditions, labels};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
+use tokio::task::JoinSet;
 
 use crate::member::{Voice, ask};
 
@@ -87,11 +89,20 @@ impl Eyes {
         let pods: BTreeMap<String, Pod> = pods.items.into_iter().map(|p| (p.name_any(), p)).collect();
         let mut members = members.items;
         members.sort_by_key(|m| (m.creation_timestamp().map(|t| t.0), m.name_any()));
-        let mut rows = Vec::new();
-        for member in &members {
-            rows.push(row(member, pods.get(&member.name_any())).await);
+        // All at once: one that does not answer must not hold up the picture of the others.
+        let mut asking = JoinSet::new();
+        for (name, pod) in &pods {
+            if let Some(address) = address(pod) {
+                let name = name.clone();
+                asking.spawn(async move { (name, ask(address).await) });
+            }
         }
-        let mut scene = Scene { name: self.name.clone(), members: rows, ..Scene::default() };
+        let voices: BTreeMap<String, Option<Voice>> = asking.join_all().await.into_iter().collect();
+        let rows = members.iter().map(|member| {
+            let name = member.name_any();
+            row(member, pods.get(&name), voices.get(&name).copied().flatten())
+        });
+        let mut scene = Scene { name: self.name.clone(), members: rows.collect(), ..Scene::default() };
         if let Some(cluster) = cluster {
             scene.take_cluster(&cluster);
         }
@@ -118,30 +129,32 @@ impl Scene {
     }
 }
 
-async fn row(member: &EtcdMember, pod: Option<&Pod>) -> Row {
-    let status = pod.and_then(|p| p.status.as_ref());
-    let address = status.and_then(|s| s.pod_ip.as_deref()).and_then(|ip| ip.parse().ok());
-    let voice = match address {
-        Some(address) => ask(address).await,
-        None => None,
-    };
+fn address(pod: &Pod) -> Option<IpAddr> {
+    pod.status.as_ref()?.pod_ip.as_deref()?.parse().ok()
+}
+
+fn row(member: &EtcdMember, pod: Option<&Pod>, voice: Option<Voice>) -> Row {
     let recorded = member.status.as_ref();
+    let served = recorded.is_some_and(|s| s.member_id.is_some());
+    let accepted = !member.spec.initial_cluster.is_empty() || member.spec.bootstrap;
     Row {
         name: member.name_any(),
         node: pod.and_then(|p| p.spec.as_ref()).and_then(|s| s.node_name.clone()).unwrap_or_default(),
         pod: pod.map_or_else(|| "none yet".to_owned(), pod_state),
-        role: role(voice, !member.spec.initial_cluster.is_empty() || member.spec.bootstrap),
+        role: role(voice, accepted, served),
         ready: recorded.is_some_and(|s| conditions::is_true(&s.conditions, conditions::READY)),
         db_size: voice.map(|v| v.db_size),
     }
 }
 
-/// Of the process if it answers, else how far it has come.
-fn role(voice: Option<Voice>, accepted: bool) -> &'static str {
+/// Of the process if it answers, else how far it has come: whether etcd has accepted it, and whether it has
+/// served before.
+fn role(voice: Option<Voice>, accepted: bool, served: bool) -> &'static str {
     match voice {
         Some(Voice { learner: true, .. }) => "learner",
         Some(Voice { leader: true, .. }) => "leader",
         Some(_) => "voter",
+        None if served => "no answer",
         None if accepted => "starting",
         None => "waiting",
     }
@@ -177,10 +190,11 @@ mod tests {
     #[test]
     fn a_process_that_answers_is_believed_before_the_record() {
         let voice = |learner, leader| Some(Voice { learner, leader, db_size: 0 });
-        assert_eq!(role(voice(true, false), true), "learner");
-        assert_eq!(role(voice(false, true), true), "leader");
-        assert_eq!(role(voice(false, false), true), "voter");
-        assert_eq!(role(None, true), "starting");
-        assert_eq!(role(None, false), "waiting");
+        assert_eq!(role(voice(true, false), true, true), "learner");
+        assert_eq!(role(voice(false, true), true, true), "leader");
+        assert_eq!(role(voice(false, false), true, true), "voter");
+        assert_eq!(role(None, true, true), "no answer");
+        assert_eq!(role(None, true, false), "starting");
+        assert_eq!(role(None, false, false), "waiting");
     }
 }
