@@ -76,15 +76,16 @@ const JOIN: [&str; 9] = [
     "patch-pod",
 ];
 
-/// What the way out of a leader, and then of a follower, does to the outside world, in this order.
+/// What the way out of a leader, and then of a follower, does to the outside world, in this order: the follower is sent
+/// away as soon as etcd has let go of the leader, while that one's objects are still being cleared away.
 const LEAVE: [&str; 7] = [
     "cluster-status",
     "move-leader",
     "member-remove",
+    "delete-member",
     "delete-pod",
     "delete-pvc",
     "release-member",
-    "delete-member",
 ];
 
 fn lost(effects: &[&str]) -> String {
