@@ -40,7 +40,15 @@ impl Kubernetes {
         events: Events,
         settings: PodSettings,
     ) -> Self {
-        Self(Arc::new(Parts { stores, reader, writer, events, settings, fresh: Mutex::default(), unseen: unseen::Unseen::default() }))
+        Self(Arc::new(Parts {
+            stores,
+            reader,
+            writer,
+            events,
+            settings,
+            fresh: Mutex::default(),
+            unseen: unseen::Unseen::default(),
+        }))
     }
 
     /// The EtcdCluster of that name and UID, as the store has it.

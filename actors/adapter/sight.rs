@@ -104,13 +104,7 @@ impl Kubernetes {
             }
             found => present(found),
         };
-        SeenMember {
-            pvc: seen_pvc,
-            pod: present(seen_pod),
-            member,
-            target,
-            version,
-        }
+        SeenMember { pvc: seen_pvc, pod: present(seen_pod), member, target, version }
     }
 }
 

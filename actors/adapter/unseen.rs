@@ -137,8 +137,7 @@ impl Kubernetes {
     pub(super) fn is_missing(&self, member: &EtcdMember) -> bool {
         let (namespace, name) = (member.namespace().unwrap_or_default(), names::pvc(&member.name_any()));
         let at = key(&namespace, &name);
-        let (missing, asked) =
-            self.0.unseen.with(|m| (m.missing.contains(&at), !m.asked.insert(at.clone())));
+        let (missing, asked) = self.0.unseen.with(|m| (m.missing.contains(&at), !m.asked.insert(at.clone())));
         if asked {
             return missing;
         }
