@@ -348,7 +348,7 @@ impl World {
             if before.elapsed() > limit {
                 panic!("seed {}: not within {limit:?}: {what}\n{}", self.seed, self.describe());
             }
-            tokio::time::sleep(millis(20)).await;
+            tokio::time::sleep((limit / 5_000).max(millis(20))).await;
         }
     }
 
