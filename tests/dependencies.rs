@@ -26,7 +26,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 /// Crates that only one layer may use, so that there is one place to look when they change. Tests may use
 /// them to check that layer's words against the real thing.
 const ONLY: &[(&str, &[&str], &str)] = &[
-    ("ractor", &["actors", ""], "who restarts whom is decided in one crate; the binary starts the root"),
+    ("ractor", &["actors"], "who restarts whom is decided in one crate"),
     ("etcd-client", &["etcd"], "its pitfalls are known in one crate"),
     ("tonic", &["etcd"], "etcd's errors are classified where they arrive"),
     ("kube", &["api", "kubernetes", "actors", "testbed", "demo", ""], "core and etcd know no Kubernetes"),
