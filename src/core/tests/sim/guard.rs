@@ -188,6 +188,8 @@ impl Operator {
 
     /// A linearizable list through any member that serves. It is published before any answer.
     fn begin_turn(&mut self, w: &mut World, guard: &mut Guard) -> bool {
+        // What a returning quorum finds in its log is committed before it serves a linearizable read.
+        w.land_due();
         let askers: Vec<M> = guard.questions.keys().copied().collect();
         let stray = guard.stray.take();
         let is_stray = stray.is_some();

@@ -194,7 +194,11 @@ impl World {
             let other =
                 self.etcd.instances.iter().enumerate().any(|(n, i)| n != p.instance && i.acknowledged);
             let rival = self.server.pvcs.iter().any(|v| {
-                v.m != m && self.etcd.volumes[v.volume].as_ref().is_some_and(|d| d.instance != p.instance)
+                // What a seed on its way out has formed is never recorded, so it never counts.
+                let stays = self.server.member(v.m).is_some_and(|o| o.view.stays());
+                v.m != m
+                    && stays
+                    && self.etcd.volumes[v.volume].as_ref().is_some_and(|d| d.instance != p.instance)
             });
             // Whoever takes finalizers off an unformed seed answers for what it leaves behind.
             if other || (rival && !self.ledger.by_hand) {
