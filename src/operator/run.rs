@@ -178,10 +178,22 @@ pub(crate) async fn run(args: Args) -> Result<End, RunError> {
     }
 }
 
+/// How often every cluster is looked at though no watch has told anything, so that a watch that has
+/// stalled in silence costs time and not truth (CL-07).
+const FULL_CHECK: Duration = Duration::from_secs(300);
+
 /// Passes the watches' news on, for as long as the process lives.
 async fn feed(stores: Stores, news: News, writer: Writer) {
+    let mut checked = tokio::time::Instant::now();
     loop {
-        for touched in stores.feed().next().await {
+        let Ok(news_of) = tokio::time::timeout_at(checked + FULL_CHECK, stores.feed().next()).await else {
+            checked = tokio::time::Instant::now();
+            for (namespace, cluster) in stores.cluster_names() {
+                news.touched(&namespace, &cluster);
+            }
+            continue;
+        };
+        for touched in news_of {
             match touched.kind {
                 Kind::Snapshot => {
                     if let Some(object) = stores.snapshot(&touched.namespace, &touched.name) {
