@@ -320,13 +320,18 @@ impl World {
             let pvc = self.server.pvc(o.m);
             let gone = recorded.pvc_uid.is_some()
                 && pvc.is_none_or(|v| recorded.pvc_uid.as_ref() != Some(&v.view.uid) || v.view.deleting);
-            let emptied = self
+            let dead_end = self
                 .server
                 .pod(o.m)
                 .is_some_and(|p| matches!(&p.view.trouble, Some(PodTrouble::CrashLooping(_))))
-                && pvc.is_some_and(|v| self.etcd.volumes[v.volume].is_none());
+                && pvc.is_some_and(|v| {
+                    // Nothing to start from, or the data of a member that etcd has removed for good.
+                    self.etcd.volumes[v.volume]
+                        .as_ref()
+                        .is_none_or(|d| self.etcd.instances[d.instance].removed.contains(&d.id))
+                });
             let ago = self.now.since(o.view.created) > Duration::from_secs(60);
-            ago && (gone || emptied)
+            ago && (gone || dead_end)
         });
         let Some(m) = lost.map(|o| o.m) else { return false };
         self.log(|| format!("person: deletes EtcdMember m{m}, whose data is lost"));

@@ -221,8 +221,9 @@ fn fair(w: &mut World) -> Option<u64> {
         }
         // Where nothing moves, only time can help: the 5 s rule, a doubt, a stalled learner.
         idle = if moved { 0 } else { idle + 1 };
-        w.pass(if idle > 7 { 60_000 } else { 1_500 });
-        if idle > 15 || (idle > 3 && w.unfinished().is_none()) {
+        // Not at each round, or no turn of the guard would end in its time.
+        w.pass(if idle > 7 && idle % 3 == 0 { 60_000 } else { 1_500 });
+        if idle > 28 || (idle > 3 && w.unfinished().is_none()) {
             let unfinished = w.unfinished();
             if let (Some(what), true) = (&unfinished, must) {
                 w.violated(|| format!("it stands still and is not done: {what}"));
