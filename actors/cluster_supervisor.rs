@@ -391,7 +391,7 @@ impl SupervisorState {
             // Done a moment ago: the store is behind, and its next news wakes us.
             ClusterDecision::Act(action) if self.just_did(&action, now) => JUST_DONE,
             ClusterDecision::Act(action) => {
-                self.context.metrics.acted(action_name(&action));
+                self.context.metrics.acted(action.name());
                 let name = self.pending_name.clone().unwrap_or_else(|| self.context.fresh_name(&self.key));
                 if matches!(action, ClusterAction::CreateMember { .. }) {
                     self.pending_name = Some(name.clone());
@@ -470,15 +470,5 @@ impl SupervisorState {
         message: fn(Result<Outcome, ApiFailure>) -> SupervisorMsg,
     ) {
         self.tasks.run(myself, bounded(Call::Write, effect), message, SupervisorMsg::Panicked);
-    }
-}
-
-fn action_name(action: &ClusterAction) -> &'static str {
-    match action {
-        ClusterAction::CreateService(_) => "CreateService",
-        ClusterAction::RepairService(_) => "RepairService",
-        ClusterAction::CreateMember { .. } => "CreateMember",
-        ClusterAction::DeleteMember { .. } => "DeleteMember",
-        ClusterAction::ConfirmMembers => "ConfirmMembers",
     }
 }

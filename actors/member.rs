@@ -357,7 +357,7 @@ impl MemberState {
                 self.tasks.run(myself, read, done, MemberMsg::Panicked);
             }
             action => {
-                self.args.metrics.acted(action_name(&action));
+                self.args.metrics.acted(action.name());
                 let effect = self.args.hands.act_member(&key, action);
                 self.start(myself, effect, mine, now);
             }
@@ -479,19 +479,4 @@ fn notable(facts: &MemberFacts, reason: Option<Reason>) -> Option<(Reason, Strin
         _ => return None,
     };
     reason.map(|reason| (reason, words.to_owned()))
-}
-
-fn action_name(action: &MemberAction) -> &'static str {
-    match action {
-        MemberAction::CreatePvc => "CreatePvc",
-        MemberAction::Ask(_) => "Ask",
-        MemberAction::RecordJoin { .. } => "RecordJoin",
-        MemberAction::CreatePod { .. } => "CreatePod",
-        MemberAction::PatchPod { .. } => "PatchPod",
-        MemberAction::Record(_) => "Record",
-        MemberAction::DeletePod { .. } => "DeletePod",
-        MemberAction::DeletePvc { .. } => "DeletePvc",
-        MemberAction::ConfirmOwner => "ConfirmOwner",
-        MemberAction::Release => "Release",
-    }
 }

@@ -24,14 +24,11 @@ use etcd_operator_kubernetes::{
     patch, status,
 };
 use futures::{FutureExt, future::BoxFuture};
-use k8s_openapi::{
-    api::core::v1::{ObjectReference, PersistentVolumeClaim},
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
-};
+use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolumeClaim};
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 
-use super::Kubernetes;
+use super::{Kubernetes, unseen::Filtered};
 use crate::ports::{ClusterKey, Effect, Hands, MemberKey, Outcome, SeenCluster, Step};
 
 impl Hands for Kubernetes {
@@ -116,6 +113,7 @@ impl Hands for Kubernetes {
                     this.patch_pod(&key, &member, &pod_uid, &instruction, voter_label).await
                 }
                 MemberAction::DeletePod { pod_uid, why } => this.delete_pod(&key, &pod_uid, why).await,
+                MemberAction::PatchPvc { pvc_uid } => this.patch_pvc(&key, &member, &pvc_uid).await,
                 MemberAction::DeletePvc { pvc_uid } => this.delete_pvc(&key, &pvc_uid).await,
                 MemberAction::Release => {
                     // A refused patch means that somebody else edited the finalizers: look again.
@@ -186,7 +184,7 @@ impl Kubernetes {
         };
         let Some(live) = live else { return Ok(Outcome::Outdated) };
         if !objects::is_controlled_by(&live.metadata, key.uid.as_str()) {
-            self.note_service(&key.name, live);
+            self.note(&key.name, live);
             return Ok(Outcome::Foreign);
         }
         let Some(repair) = drift::repair(&live, &wanted) else { return Ok(Outcome::Already) };
@@ -258,17 +256,7 @@ impl Kubernetes {
                 let namespace = &key.cluster.namespace;
                 let live = self.0.reader.get_pvc(namespace, &wanted.name_any()).await?;
                 let Some(live) = live else { return Ok(Outcome::Outdated) };
-                match relabel(&live.metadata, &wanted.metadata, key) {
-                    Relabel::Foreign => {
-                        self.note_pvc(key.name.as_str(), live);
-                        self.foreign(key, &format!("PVC {}", wanted.name_any()))
-                    }
-                    Relabel::Right => Ok(Outcome::Already),
-                    Relabel::Patch(labels) => {
-                        self.0.writer.patch_pvc(&Target::of(&live)?, labels).await?;
-                        Ok(Outcome::Done)
-                    }
-                }
+                self.note_existing(key, live, &format!("PVC {}", wanted.name_any()))
             }
         }
     }
@@ -305,17 +293,7 @@ impl Kubernetes {
                 let Some(live) = self.0.reader.get_pod(namespace, key.name.as_str()).await? else {
                     return Ok(Outcome::Outdated);
                 };
-                match relabel(&live.metadata, &wanted.metadata, key) {
-                    Relabel::Foreign => {
-                        self.note_pod(key.name.as_str(), live);
-                        self.foreign(key, &format!("Pod {}", key.name))
-                    }
-                    Relabel::Right => Ok(Outcome::Already),
-                    Relabel::Patch(labels) => {
-                        self.0.writer.patch_pod(&Target::of(&live)?, labels).await?;
-                        Ok(Outcome::Done)
-                    }
-                }
+                self.note_existing(key, live, &format!("Pod {}", key.name))
             }
         }
     }
@@ -341,7 +319,9 @@ impl Kubernetes {
         instruction: &JoinInstruction,
         voter: bool,
     ) -> Result<Outcome, ApiFailure> {
-        let found = self.0.stores.pod(&key.cluster.namespace, key.name.as_str());
+        let namespace = &key.cluster.namespace;
+        let seen = self.0.stores.pod(namespace, key.name.as_str());
+        let found = seen.or_else(|| self.0.unseen.get(namespace, key.name.as_str()));
         let Some(pod) = found.filter(|p| p.metadata.uid.as_deref() == Some(pod_uid.as_str())) else {
             return Ok(Outcome::Outdated);
         };
@@ -382,6 +362,22 @@ impl Kubernetes {
         Ok(Outcome::Done)
     }
 
+    async fn patch_pvc(
+        &self,
+        key: &MemberKey,
+        member: &EtcdMember,
+        pvc_uid: &Uid,
+    ) -> Result<Outcome, ApiFailure> {
+        let name = names::pvc(key.name.as_str());
+        let found = self.0.reader.get_pvc(&key.cluster.namespace, &name).await?;
+        let Some(pvc) = found.filter(|p| p.metadata.uid.as_deref() == Some(pvc_uid.as_str())) else {
+            return Ok(Outcome::Outdated);
+        };
+        let wanted = labels::for_member(&member.spec.cluster_name, key.name.as_str());
+        self.0.writer.patch_pvc(&Target::of(&pvc)?, json!({ "metadata": { "labels": wanted } })).await?;
+        Ok(Outcome::Done)
+    }
+
     async fn delete_pvc(&self, key: &MemberKey, pvc_uid: &Uid) -> Result<Outcome, ApiFailure> {
         let name = names::pvc(key.name.as_str());
         let found = self.0.reader.get_pvc(&key.cluster.namespace, &name).await?;
@@ -392,34 +388,22 @@ impl Kubernetes {
         Ok(Outcome::Done)
     }
 
-    fn foreign(&self, key: &MemberKey, what: &str) -> Result<Outcome, ApiFailure> {
+    /// An object was to be created and exists. The watch has not shown it: it lags, or the object has not
+    /// our labels. The next decision is taken on what the API server has just shown.
+    fn note_existing<K: Filtered + Resource<DynamicType = ()>>(
+        &self,
+        key: &MemberKey,
+        live: K,
+        what: &str,
+    ) -> Result<Outcome, ApiFailure> {
+        let ours = objects::is_controlled_by(live.meta(), key.uid.as_str());
+        self.note(key.name.as_str(), live);
+        if ours {
+            return Ok(Outcome::Already);
+        }
         let note = format!("{what} exists and is not ours; it is left alone, delete or rename it");
         self.tell(&key.cluster, Step::ConditionChanged(CoreReason::ForeignObject), Some(&key.name), note);
         Ok(Outcome::Foreign)
-    }
-}
-
-/// What an object of a wanted name is to us.
-enum Relabel {
-    /// Not ours, by its controller's UID.
-    Foreign,
-    /// Ours, with every label that the watch needs: the store will show it.
-    Right,
-    /// Ours, and the watch lost sight of it: this patch brings it back.
-    Patch(Value),
-}
-
-fn relabel(live: &ObjectMeta, wanted: &ObjectMeta, key: &MemberKey) -> Relabel {
-    if !objects::is_controlled_by(live, key.uid.as_str()) {
-        return Relabel::Foreign;
-    }
-    let has = live.labels.clone().unwrap_or_default();
-    let missing: BTreeMap<_, _> =
-        wanted.labels.iter().flatten().filter(|(k, v)| has.get(*k) != Some(*v)).collect();
-    if missing.is_empty() {
-        Relabel::Right
-    } else {
-        Relabel::Patch(json!({ "metadata": { "labels": missing } }))
     }
 }
 

@@ -79,9 +79,9 @@ impl Kubernetes {
     fn member(&self, key: &ClusterKey, object: &EtcdMember, cluster: Option<&ClusterView>) -> SeenMember {
         let name = object.name_any();
         let (stores, unseen) = (&self.0.stores, &self.0.unseen);
-        let pod = stores.pod(&key.namespace, &name).or_else(|| unseen.pod(&key.namespace, &name));
+        let pod = stores.pod(&key.namespace, &name).or_else(|| unseen.get(&key.namespace, &name));
         let pvc_name = names::pvc(&name);
-        let pvc = stores.pvc(&key.namespace, &pvc_name).or_else(|| unseen.pvc(&key.namespace, &pvc_name));
+        let pvc = stores.pvc(&key.namespace, &pvc_name).or_else(|| unseen.get(&key.namespace, &pvc_name));
         let member = view::member(object);
         let seen_pod = pod.as_ref().map(|p| view::pod(p, object));
         let target = seen_pod.as_ref().filter(|p| p.ours && !p.ended).and_then(|p| {
@@ -109,9 +109,9 @@ impl Kubernetes {
 }
 
 impl Kubernetes {
-    /// The Service of that name, if the watch shows it or a live read found it to be foreign.
+    /// The Service of that name, if the watch shows it or a live read found it.
     fn service(&self, namespace: &str, name: &str) -> Option<Arc<Service>> {
-        self.0.stores.service(namespace, name).or_else(|| self.0.unseen.service(namespace, name))
+        self.0.stores.service(namespace, name).or_else(|| self.0.unseen.get(namespace, name))
     }
 }
 

@@ -1,49 +1,114 @@
 //! What live reads showed of objects that the watches do not show. The watches are filtered by label, so
 //! "not in the store" is not "not there": a foreign object may have a name of ours, and one of ours may have
-//! lost its labels by hand. Owns that memory and the reads that keep it true, and gives a volume of ours its
-//! labels back. Decides nothing.
+//! lost its labels by hand. Owns that memory and the reads that keep it true. Decides nothing.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
+    future::Future,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use etcd_operator_api::{EtcdMember, labels, names};
-use etcd_operator_kubernetes::{gate::Target, objects};
+use etcd_operator_api::{EtcdMember, names};
+use etcd_operator_kubernetes::{failure::ApiFailure, reads::Reader, stores::Stores};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use kube::ResourceExt;
-use serde_json::json;
 
-use super::{Kubernetes, Parts};
+use super::Kubernetes;
 
 /// How long an absence lasts before the API server is asked. A watch is rarely that far behind, so what we
 /// have just made ourselves costs no read.
 const DOUBT: Duration = Duration::from_secs(2);
 
-/// How often what was found is looked at again. A person who has cleared the way waits for this.
+/// How often an object that was found is looked at again. A person who has cleared the way waits for this.
 const AGAIN: Duration = Duration::from_secs(5);
+
+/// How often an object that is not there is looked for again. If it comes back with its labels the watch
+/// tells; this is for one that comes back without.
+const MISSING: Duration = Duration::from_secs(60);
 
 /// Namespace and name.
 type Key = (String, String);
+
+/// What the last read of an object showed. As long as there is an entry, one task keeps it true.
+enum Found<K> {
+    /// Nobody has been asked yet.
+    Nothing,
+    /// It is there.
+    Object(Arc<K>),
+    /// It is not there.
+    Missing,
+}
 
 /// See the module.
 #[derive(Default)]
 pub(super) struct Unseen(Mutex<Memory>);
 
 #[derive(Default)]
-struct Memory {
-    services: HashMap<Key, Arc<Service>>,
-    pods: HashMap<Key, Arc<Pod>>,
-    pvcs: HashMap<Key, Arc<PersistentVolumeClaim>>,
-    /// PVCs that the API server has been asked for.
-    asked: HashSet<Key>,
-    /// PVCs that it does not have.
-    missing: HashSet<Key>,
+pub(super) struct Memory {
+    services: HashMap<Key, Found<Service>>,
+    pods: HashMap<Key, Found<Pod>>,
+    pvcs: HashMap<Key, Found<PersistentVolumeClaim>>,
 }
 
-fn key(namespace: &str, name: &str) -> Key {
-    (namespace.to_owned(), name.to_owned())
+/// A kind whose watch is filtered by label.
+#[expect(private_interfaces, reason = "the memory is nobody else's")]
+pub(super) trait Filtered: ResourceExt + Clone + Send + Sync + Sized + 'static {
+    /// Its part of the memory.
+    fn found(memory: &mut Memory) -> &mut HashMap<Key, Found<Self>>;
+    /// Whether `owner` is there, which wants an object of this name, and the watch does not show that.
+    fn is_wanted(stores: &Stores, namespace: &str, owner: &str, name: &str) -> bool;
+    /// Reads it from the API server.
+    fn read(
+        reader: &Reader,
+        namespace: &str,
+        name: &str,
+    ) -> impl Future<Output = Result<Option<Self>, ApiFailure>> + Send;
+}
+
+#[expect(private_interfaces, reason = "the memory is nobody else's")]
+impl Filtered for Service {
+    fn found(memory: &mut Memory) -> &mut HashMap<Key, Found<Self>> {
+        &mut memory.services
+    }
+
+    fn is_wanted(stores: &Stores, namespace: &str, owner: &str, name: &str) -> bool {
+        stores.cluster(namespace, owner).is_some() && stores.service(namespace, name).is_none()
+    }
+
+    async fn read(reader: &Reader, namespace: &str, name: &str) -> Result<Option<Self>, ApiFailure> {
+        reader.get_service(namespace, name).await
+    }
+}
+
+#[expect(private_interfaces, reason = "the memory is nobody else's")]
+impl Filtered for Pod {
+    fn found(memory: &mut Memory) -> &mut HashMap<Key, Found<Self>> {
+        &mut memory.pods
+    }
+
+    fn is_wanted(stores: &Stores, namespace: &str, owner: &str, name: &str) -> bool {
+        stores.member(namespace, owner).is_some() && stores.pod(namespace, name).is_none()
+    }
+
+    async fn read(reader: &Reader, namespace: &str, name: &str) -> Result<Option<Self>, ApiFailure> {
+        reader.get_pod(namespace, name).await
+    }
+}
+
+#[expect(private_interfaces, reason = "the memory is nobody else's")]
+impl Filtered for PersistentVolumeClaim {
+    fn found(memory: &mut Memory) -> &mut HashMap<Key, Found<Self>> {
+        &mut memory.pvcs
+    }
+
+    fn is_wanted(stores: &Stores, namespace: &str, owner: &str, name: &str) -> bool {
+        stores.member(namespace, owner).is_some() && stores.pvc(namespace, name).is_none()
+    }
+
+    async fn read(reader: &Reader, namespace: &str, name: &str) -> Result<Option<Self>, ApiFailure> {
+        reader.get_pvc(namespace, name).await
+    }
 }
 
 impl Unseen {
@@ -52,152 +117,62 @@ impl Unseen {
         f(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// A foreign Service.
-    pub(super) fn service(&self, namespace: &str, name: &str) -> Option<Arc<Service>> {
-        self.with(|m| m.services.get(&key(namespace, name)).cloned())
-    }
-
-    /// A foreign Pod.
-    pub(super) fn pod(&self, namespace: &str, name: &str) -> Option<Arc<Pod>> {
-        self.with(|m| m.pods.get(&key(namespace, name)).cloned())
-    }
-
-    /// A foreign PVC.
-    pub(super) fn pvc(&self, namespace: &str, name: &str) -> Option<Arc<PersistentVolumeClaim>> {
-        self.with(|m| m.pvcs.get(&key(namespace, name)).cloned())
+    /// An object that a live read found and the watch does not show.
+    pub(super) fn get<K: Filtered>(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
+        let at = (namespace.to_owned(), name.to_owned());
+        self.with(|memory| match K::found(memory).get(&at) {
+            Some(Found::Object(object)) => Some(object.clone()),
+            _ => None,
+        })
     }
 }
 
 impl Kubernetes {
-    /// A Service that is not ours has the name of one of ours. It is looked at until it is gone.
-    pub(super) fn note_service(&self, cluster: &str, live: Service) {
-        let (namespace, name) = (live.namespace().unwrap_or_default(), live.name_any());
-        let at = key(&namespace, &name);
-        if self.0.unseen.with(|m| m.services.insert(at.clone(), Arc::new(live))).is_some() {
-            return;
-        }
-        let (parts, cluster) = (Arc::downgrade(&self.0), cluster.to_owned());
-        tokio::spawn(async move {
-            loop {
-                tokio::time::sleep(AGAIN).await;
-                let Some(parts) = parts.upgrade() else { return };
-                let wanted = parts.stores.cluster(&namespace, &cluster).is_some();
-                let found = parts.reader.get_service(&namespace, &name).await;
-                if !keep(&parts, wanted, found, |m| &mut m.services, &at) {
-                    return;
-                }
-            }
-        });
+    /// An object of a name that `owner` wants is there, and the watch does not show it. It is looked at
+    /// until the watch does, or nobody wants the name any more.
+    pub(super) fn note<K: Filtered>(&self, owner: &str, live: K) {
+        let at = (live.namespace().unwrap_or_default(), live.name_any());
+        self.look_after(owner, at, Found::Object(Arc::new(live)), AGAIN);
     }
 
-    /// A Pod that is not ours has the name of one of ours. It is looked at until it is gone.
-    pub(super) fn note_pod(&self, member: &str, live: Pod) {
-        let (namespace, name) = (live.namespace().unwrap_or_default(), live.name_any());
-        let at = key(&namespace, &name);
-        if self.0.unseen.with(|m| m.pods.insert(at.clone(), Arc::new(live))).is_some() {
-            return;
-        }
-        let (parts, member) = (Arc::downgrade(&self.0), member.to_owned());
-        tokio::spawn(async move {
-            loop {
-                tokio::time::sleep(AGAIN).await;
-                let Some(parts) = parts.upgrade() else { return };
-                let wanted = parts.stores.member(&namespace, &member).is_some();
-                let found = parts.reader.get_pod(&namespace, &name).await;
-                if !keep(&parts, wanted, found, |m| &mut m.pods, &at) {
-                    return;
-                }
-            }
-        });
-    }
-
-    /// A PVC that is not ours has the name of one of ours. It is looked at until it is gone.
-    pub(super) fn note_pvc(&self, member: &str, live: PersistentVolumeClaim) {
-        let (namespace, name) = (live.namespace().unwrap_or_default(), live.name_any());
-        let at = key(&namespace, &name);
-        if self.0.unseen.with(|m| m.pvcs.insert(at.clone(), Arc::new(live))).is_some() {
-            return;
-        }
-        let (parts, member) = (Arc::downgrade(&self.0), member.to_owned());
-        tokio::spawn(async move {
-            loop {
-                tokio::time::sleep(AGAIN).await;
-                let Some(parts) = parts.upgrade() else { return };
-                let wanted = parts.stores.member(&namespace, &member).is_some();
-                let found = parts.reader.get_pvc(&namespace, &name).await;
-                if !keep(&parts, wanted, found, |m| &mut m.pvcs, &at) {
-                    return;
-                }
-            }
-        });
-    }
-
-    /// Whether the recorded PVC of this member, which the store does not show, is known not to be there.
+    /// Whether the PVC of this member, which the store does not show, is known not to be there.
     /// The first time nobody knows, and the API server is asked; the answer counts at the next look.
     pub(super) fn is_missing(&self, member: &EtcdMember) -> bool {
-        let (namespace, name) = (member.namespace().unwrap_or_default(), names::pvc(&member.name_any()));
-        let at = key(&namespace, &name);
-        let (missing, asked) = self.0.unseen.with(|m| (m.missing.contains(&at), !m.asked.insert(at.clone())));
-        if asked {
-            return missing;
+        let owner = member.name_any();
+        let at = (member.namespace().unwrap_or_default(), names::pvc(&owner));
+        let known = self.0.unseen.with(|memory| {
+            let found = PersistentVolumeClaim::found(memory).get(&at);
+            found.map(|found| matches!(found, Found::Missing))
+        });
+        if known.is_none() {
+            self.look_after(&owner, at, Found::<PersistentVolumeClaim>::Nothing, DOUBT);
         }
-        let (parts, member) = (Arc::downgrade(&self.0), member.clone());
+        known.unwrap_or(false)
+    }
+
+    fn look_after<K: Filtered>(&self, owner: &str, at: Key, found: Found<K>, first: Duration) {
+        if self.0.unseen.with(|memory| K::found(memory).insert(at.clone(), found)).is_some() {
+            return;
+        }
+        let (parts, owner) = (Arc::downgrade(&self.0), owner.to_owned());
         tokio::spawn(async move {
-            tokio::time::sleep(DOUBT).await;
-            let Some(parts) = parts.upgrade() else { return };
-            if parts.stores.pvc(&namespace, &name).is_none() {
-                Kubernetes(parts.clone()).look_for_pvc(&member, &at).await;
+            let mut pause = first;
+            loop {
+                tokio::time::sleep(pause).await;
+                let Some(parts) = parts.upgrade() else { return };
+                if !K::is_wanted(&parts.stores, &at.0, &owner, &at.1) {
+                    parts.unseen.with(|memory| K::found(memory).remove(&at));
+                    return;
+                }
+                let found = match K::read(&parts.reader, &at.0, &at.1).await {
+                    Ok(Some(live)) => Found::Object(Arc::new(live)),
+                    Ok(None) => Found::Missing,
+                    // Nothing is known: what was found last still counts.
+                    Err(_) => continue,
+                };
+                pause = if matches!(found, Found::Missing) { MISSING } else { AGAIN };
+                parts.unseen.with(|memory| K::found(memory).insert(at.clone(), found));
             }
-            // One question at a time for each, and no more than one in this time.
-            tokio::time::sleep(AGAIN).await;
-            parts.unseen.with(|m| m.asked.remove(&at));
         });
-        missing
     }
-
-    async fn look_for_pvc(&self, member: &EtcdMember, at: &Key) {
-        let Ok(found) = self.0.reader.get_pvc(&at.0, &at.1).await else { return };
-        self.0.unseen.with(|m| match found {
-            None => m.missing.insert(at.clone()),
-            Some(_) => m.missing.remove(at),
-        });
-        let Some(live) = found else { return };
-        if !objects::is_controlled_by(&live.metadata, &member.uid().unwrap_or_default()) {
-            return self.note_pvc(&member.name_any(), live);
-        }
-        let cluster = &member.spec.cluster_name;
-        let owner = self.0.stores.cluster(&at.0, cluster);
-        let paused = owner.is_none_or(|c| {
-            c.annotations().get(labels::RECONCILE_PAUSED).is_some_and(|paused| paused == "true")
-        });
-        let Ok(target) = Target::of(&live) else { return };
-        if !paused {
-            let labels = json!({ "metadata": { "labels": labels::for_member(cluster, &member.name_any()) } });
-            if let Err(failure) = self.0.writer.patch_pvc(&target, labels).await {
-                tracing::debug!(%failure, member = %member.name_any(), "labels of a PVC were not put back");
-            }
-        }
-    }
-}
-
-/// Keeps what was found, or forgets it when it is gone or nobody wants its name any more. Says whether to go on.
-fn keep<K, E>(
-    parts: &Parts,
-    wanted: bool,
-    found: Result<Option<K>, E>,
-    map: impl FnOnce(&mut Memory) -> &mut HashMap<Key, Arc<K>>,
-    at: &Key,
-) -> bool {
-    parts.unseen.with(|memory| match found {
-        Ok(Some(live)) if wanted => {
-            map(memory).insert(at.clone(), Arc::new(live));
-            true
-        }
-        // Nothing is known: what was found last still counts.
-        Err(_) if wanted => true,
-        _ => {
-            map(memory).remove(at);
-            false
-        }
-    })
 }

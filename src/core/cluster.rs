@@ -54,6 +54,19 @@ pub enum ClusterAction {
     ConfirmMembers,
 }
 
+impl ClusterAction {
+    /// Its name, as metrics and tests count it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            ClusterAction::CreateService(_) => "CreateService",
+            ClusterAction::RepairService(_) => "RepairService",
+            ClusterAction::CreateMember { .. } => "CreateMember",
+            ClusterAction::DeleteMember { .. } => "DeleteMember",
+            ClusterAction::ConfirmMembers => "ConfirmMembers",
+        }
+    }
+}
+
 /// How often a settled cluster is looked at again without being told to.
 pub const STEADY_LOOK: Duration = Duration::from_secs(30);
 

@@ -69,6 +69,11 @@ pub enum MemberAction {
         /// Why.
         why: Reason,
     },
+    /// Put the labels of its PVC right, without which the watch does not show it.
+    PatchPvc {
+        /// The PVC that is meant.
+        pvc_uid: Uid,
+    },
     /// Delete its PVC. Only ever on the way out, after etcd has let go of the member.
     DeletePvc {
         /// The PVC that is meant.
@@ -79,6 +84,25 @@ pub enum MemberAction {
     ConfirmOwner,
     /// Take the finalizer off.
     Release,
+}
+
+impl MemberAction {
+    /// Its name, as metrics and tests count it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            MemberAction::CreatePvc => "CreatePvc",
+            MemberAction::Ask(_) => "Ask",
+            MemberAction::RecordJoin { .. } => "RecordJoin",
+            MemberAction::CreatePod { .. } => "CreatePod",
+            MemberAction::PatchPod { .. } => "PatchPod",
+            MemberAction::Record(_) => "Record",
+            MemberAction::DeletePod { .. } => "DeletePod",
+            MemberAction::PatchPvc { .. } => "PatchPvc",
+            MemberAction::DeletePvc { .. } => "DeletePvc",
+            MemberAction::ConfirmOwner => "ConfirmOwner",
+            MemberAction::Release => "Release",
+        }
+    }
 }
 
 /// How soon to look again while something is about to happen that nothing tells us about.
@@ -179,6 +203,9 @@ fn live(s: &MemberSituation, formed: bool) -> MemberDecision {
         Ok(pvc) => pvc,
         Err(decision) => return pod_that_waits_for_a_volume(s).unwrap_or(decision),
     };
+    if !pvc.labels_right {
+        return MemberDecision::Act(MemberAction::PatchPvc { pvc_uid: pvc.uid.clone() });
+    }
     if let Some(decision) = join(s) {
         return decision;
     }

@@ -273,6 +273,8 @@ pub struct PvcView {
     pub ours: bool,
     /// It has a deletionTimestamp.
     pub deleting: bool,
+    /// Every label that the watch relies on is as it should be.
+    pub labels_right: bool,
 }
 
 /// A member with everything around it.

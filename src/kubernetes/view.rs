@@ -239,10 +239,12 @@ fn last_words(text: Option<&str>) -> String {
 
 /// The PVC of the EtcdMember `owner`.
 pub fn pvc(object: &PersistentVolumeClaim, owner: &EtcdMember) -> PvcView {
+    let wanted = labels::for_member(&owner.spec.cluster_name, &owner.name_any());
     PvcView {
         uid: uid(object),
         ours: is_controlled_by(&object.metadata, &owner.uid().unwrap_or_default()),
         deleting: object.metadata.deletion_timestamp.is_some(),
+        labels_right: wanted.iter().all(|(key, value)| object.labels().get(key) == Some(value)),
     }
 }
 

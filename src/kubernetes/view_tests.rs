@@ -261,4 +261,7 @@ fn a_claim_is_ours_by_uid_and_may_be_on_its_way_out() {
     assert_eq!((view.uid.as_str(), view.ours, view.deleting), ("claim-uid", true, false));
     assert!(claim(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})).deleting);
     assert!(!claim(json!({"metadata": {"ownerReferences": null}})).ours);
+    let labels = etcd_operator_api::labels::for_member("db", "db-x7k2p");
+    assert!(!view.labels_right);
+    assert!(claim(json!({"metadata": {"labels": labels}})).labels_right);
 }

@@ -1,11 +1,8 @@
-//! The fake Kubernetes API behind the actors' two ports: what the stores show, and effects that
-//! take time, fail, are lost or come late as the faults say.
+//! The effects on the fake Kubernetes API: they take time, fail, are lost or come late as the faults say.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use etcd_operator_actors::{
-    ClusterKey, Effect, Hands, MemberKey, Outcome, SeenCluster, SeenMember, Sight, Step,
-};
+use etcd_operator_actors::{ClusterKey, Effect, Hands, MemberKey, Outcome, SeenCluster, Step};
 use etcd_operator_core::{
     cluster::ClusterAction,
     ids::{MemberName, PeerUrl, Uid},
@@ -13,9 +10,8 @@ use etcd_operator_core::{
     reason::Reason,
     report::{Condition, Report, Verdict},
     time::{Time, timeouts},
-    view::{MemberFacts, MemberRecord, MemberView, PodView, Presence, PvcView, ServiceKind, ServiceState},
+    view::{MemberFacts, MemberRecord, MemberView, PodView, PvcView, ServiceState},
 };
-use etcd_operator_etcd::{Expected, Target};
 use etcd_operator_kubernetes::failure::ApiFailure;
 use futures::future::BoxFuture;
 
@@ -23,90 +19,15 @@ use super::{
     faults::Fault,
     journal::Done,
     kubelet,
-    objects::{Kind, MemberObj, Object, Objects, PodObj, PvcObj, ServiceObj},
+    objects::{MemberObj, Object, PodObj, PvcObj, ServiceObj},
     shared::{Shared, State},
+    sight::seen,
 };
 
-/// Both ports to Kubernetes.
+/// Both ports to Kubernetes; the other one is in [`super::sight`].
 pub(crate) struct FakeApi(pub(crate) Arc<Shared>);
 
 type Change = Box<dyn FnOnce(&mut State, Time) -> Result<Outcome, ApiFailure> + Send>;
-
-/// An object of one kind as a store shows it: unknown before the store is filled.
-fn shown<T: Clone>(filled: bool, object: Option<T>) -> Presence<T> {
-    match (filled, object) {
-        (false, _) => Presence::Unknown,
-        (true, None) => Presence::Absent,
-        (true, Some(object)) => Presence::Present(object),
-    }
-}
-
-/// A cluster as seen: EtcdCluster and EtcdMembers from `objects`, the rest from the stores.
-fn seen(state: &State, objects: &Objects, key: &ClusterKey, filled: bool) -> SeenCluster {
-    let stores = &state.stores;
-    let cluster = objects.clusters.get(&key.uid);
-    let mut version = format!("{:?}", cluster.map(|c| c.rv));
-    let members = objects.members_of(&key.uid).map(|m| {
-        let name = m.view.name.as_str();
-        let pod = stores.objects.pods.get(name).filter(|p| p.view.ours);
-        let pvc = stores.objects.pvcs.get(name);
-        version.push_str(&format!(",{}", m.rv));
-        SeenMember {
-            member: m.view.clone(),
-            pod: shown(stores.is_filled(Kind::Pod), stores.objects.pods.get(name).map(|p| p.view.clone())),
-            pvc: shown(stores.is_filled(Kind::Pvc), pvc.map(|p| p.view.clone())),
-            target: pod
-                .filter(|_| stores.is_filled(Kind::Pod))
-                .and_then(|p| target(p, m, cluster.and_then(|c| c.view.recorded.cluster_id))),
-            version: format!("{} {:?} {:?}", m.rv, pod.map(|p| p.rv), pvc.map(|p| p.rv)),
-        }
-    });
-    let members = if filled { members.collect() } else { vec![] };
-    let service = |kind| {
-        let found = stores.objects.services.get(&(key.uid.clone(), kind));
-        match (stores.is_filled(Kind::Service), found) {
-            (false, _) => ServiceState::Unknown,
-            (true, None) => ServiceState::Absent,
-            (true, Some(service)) => service.state,
-        }
-    };
-    let services: BTreeMap<_, _> =
-        [ServiceKind::Headless, ServiceKind::Client].into_iter().map(|k| (k, service(k))).collect();
-    version.push_str(&format!(" {services:?}"));
-    SeenCluster { cluster: shown(filled, cluster.map(|c| c.view.clone())), services, members, version }
-}
-
-fn target(
-    pod: &PodObj,
-    m: &MemberObj,
-    cluster_id: Option<etcd_operator_core::ids::ClusterId>,
-) -> Option<Target> {
-    let expected = Expected { cluster_id, member_id: m.view.recorded.member_id };
-    let host = m.view.peer_url.as_str().trim_start_matches("http://").trim_end_matches(":2380").to_owned();
-    Some(Target::new(m.view.name.clone(), pod.view.uid.clone(), pod.view.ip?, host, expected))
-}
-
-impl Sight for FakeApi {
-    fn owners(&self, namespace: &str, name: &str) -> Vec<ClusterKey> {
-        let state = self.0.lock();
-        if !state.is_filled(&[Kind::Cluster, Kind::Member]) {
-            return vec![];
-        }
-        let stores = &state.stores.objects;
-        let mut keys: Vec<ClusterKey> = stores.clusters.values().map(|c| c.key.clone()).collect();
-        keys.extend(stores.members.values().map(|m| m.key.cluster.clone()));
-        keys.retain(|k| k.namespace == namespace && k.name == name);
-        keys.sort();
-        keys.dedup();
-        keys
-    }
-
-    fn cluster(&self, key: &ClusterKey) -> SeenCluster {
-        let mut state = self.0.lock();
-        state.journal.sights += 1;
-        seen(&state, &state.stores.objects, key, state.is_filled(&[Kind::Cluster, Kind::Member]))
-    }
-}
 
 impl FakeApi {
     /// One API call: its delay, its fault, its effect at some moment in between.
@@ -351,6 +272,21 @@ impl Hands for FakeApi {
                 };
                 call("DeletePod", Box::new(change))
             }
+            MemberAction::PatchPvc { pvc_uid } => {
+                let name = name.to_owned();
+                let change = move |state: &mut State, now| {
+                    let Some(mut pvc) =
+                        state.truth.pvcs.get(&name).filter(|p| p.view.uid == pvc_uid).cloned()
+                    else {
+                        return Ok(Outcome::Outdated);
+                    };
+                    pvc.view.labels_right = true;
+                    pvc.rv = state.next();
+                    state.put(now, Object::Pvc(name, Some(pvc)));
+                    Ok(Outcome::Done)
+                };
+                call("PatchPvc", Box::new(change))
+            }
             MemberAction::DeletePvc { pvc_uid } => {
                 let change = move |state: &mut State, now| delete_pvc(state, now, member, pvc_uid);
                 call("DeletePvc", Box::new(change))
@@ -447,7 +383,7 @@ fn create_pvc(state: &mut State, now: Time, member: MemberKey) -> Result<Outcome
         return Err(ApiFailure::NotFound);
     }
     let (rv, uid) = (state.next(), state.uid("pvc"));
-    let view = PvcView { uid, ours: true, deleting: false };
+    let view = PvcView { uid, ours: true, deleting: false, labels_right: true };
     state.put(now, Object::Pvc(member.name.0.clone(), Some(PvcObj { member, rv, view })));
     Ok(Outcome::Done)
 }

@@ -10,6 +10,7 @@ mod kubelet;
 mod objects;
 mod ports;
 mod shared;
+mod sight;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 

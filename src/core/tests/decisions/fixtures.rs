@@ -108,7 +108,7 @@ pub(crate) fn pod(n: u64) -> PodView {
 }
 
 pub(crate) fn pvc(n: u64) -> PvcView {
-    PvcView { uid: format!("pvc{n}").into(), ours: true, deleting: false }
+    PvcView { uid: format!("pvc{n}").into(), ours: true, deleting: false, labels_right: true }
 }
 
 /// A voter that serves, with everything in place and on record.

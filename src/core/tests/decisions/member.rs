@@ -269,6 +269,17 @@ fn what_was_stripped_from_a_pod_is_put_back() {
     }
 }
 
+#[test]
+fn labels_stripped_from_a_volume_are_put_back_and_a_foreign_volume_is_left_alone() {
+    let strip = |ours| {
+        let mut m = voter(1);
+        m.pvc = Presence::Present(PvcView { labels_right: false, ours, ..pvc(1) });
+        situation(m)
+    };
+    assert_eq!(act(&strip(true)), MemberAction::PatchPvc { pvc_uid: "pvc1".into() });
+    assert_eq!(waits(&strip(false)), Reason::ForeignObject);
+}
+
 // LP-07
 #[test]
 fn a_learner_is_kept_from_clients_and_asks_to_be_promoted() {

@@ -435,7 +435,7 @@ impl Operator {
                 return false;
             }
         };
-        w.coverage.hit("member", action_name(&action));
+        w.coverage.hit("member", action.name());
         let pod_rv = self.stores.pod(m).present().map(|p| p.rv);
         let call = match action {
             MemberAction::Ask(change) => {
@@ -468,6 +468,7 @@ impl Operator {
             }
             MemberAction::Record(record) => ApiCall::Record { m, rv: o.rv, record },
             MemberAction::DeletePod { pod_uid, .. } => ApiCall::DeletePod { m, uid: pod_uid },
+            MemberAction::PatchPvc { pvc_uid } => ApiCall::PatchPvc { m, uid: pvc_uid },
             MemberAction::DeletePvc { pvc_uid } => ApiCall::DeletePvc { m, uid: pvc_uid },
             MemberAction::Release => ApiCall::Release { m, rv: o.rv },
         };
@@ -480,29 +481,10 @@ impl Operator {
 
 fn cluster_name(decision: &ClusterDecision) -> &'static str {
     match decision {
-        ClusterDecision::Act(ClusterAction::CreateService(_)) => "CreateService",
-        ClusterDecision::Act(ClusterAction::RepairService(_)) => "RepairService",
         ClusterDecision::Act(ClusterAction::CreateMember { seed: true }) => "CreateMember seed",
-        ClusterDecision::Act(ClusterAction::CreateMember { seed: false }) => "CreateMember",
-        ClusterDecision::Act(ClusterAction::DeleteMember { .. }) => "DeleteMember",
-        ClusterDecision::Act(ClusterAction::ConfirmMembers) => "ConfirmMembers",
+        ClusterDecision::Act(action) => action.name(),
         ClusterDecision::Wait(_) => "Wait",
         ClusterDecision::HandsOff { .. } => "HandsOff",
         ClusterDecision::Settled => "Settled",
-    }
-}
-
-fn action_name(action: &MemberAction) -> &'static str {
-    match action {
-        MemberAction::CreatePvc => "CreatePvc",
-        MemberAction::Ask(_) => "Ask",
-        MemberAction::RecordJoin { .. } => "RecordJoin",
-        MemberAction::CreatePod { .. } => "CreatePod",
-        MemberAction::PatchPod { .. } => "PatchPod",
-        MemberAction::Record(_) => "Record",
-        MemberAction::DeletePod { .. } => "DeletePod",
-        MemberAction::DeletePvc { .. } => "DeletePvc",
-        MemberAction::ConfirmOwner => "ConfirmOwner",
-        MemberAction::Release => "Release",
     }
 }

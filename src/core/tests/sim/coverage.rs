@@ -65,6 +65,7 @@ pub(crate) fn expected() -> Vec<(&'static str, &'static str)> {
         "PatchPod",
         "Record",
         "DeletePod",
+        "PatchPvc",
         "DeletePvc",
         "ConfirmOwner",
         "Release",

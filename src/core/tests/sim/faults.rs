@@ -184,11 +184,12 @@ impl World {
             }
             3 => {
                 if let Some(m) = self.some_pod() {
-                    self.log(|| format!("user: strips labels of Pod m{m}"));
+                    self.log(|| format!("user: strips labels of Pod and PVC of m{m}"));
                     self.server.edit_pod(m, |p| {
                         p.view.labels_right = false;
                         p.view.voter_label = false;
                     });
+                    self.server.edit_pvc(m, |v| v.view.labels_right = false);
                 }
             }
             _ => {
@@ -225,7 +226,7 @@ impl World {
                 self.etcd.volumes.push(data);
                 let volume = self.etcd.volumes.len() - 1;
                 self.server.pvcs.retain(|v| v.m != m);
-                let view = PvcView { uid, ours: true, deleting: false };
+                let view = PvcView { uid, ours: true, deleting: false, labels_right: true };
                 self.server.pvcs.push(Arc::new(PvcObj { m, view, volume }));
             }
             (2, Some(v)) if !self.etcd.processes.iter().any(|p| p.m == m) => {
@@ -237,7 +238,7 @@ impl World {
                 self.log(|| format!("fault: a foreign PVC {uid} bears the name of m{m}'s"));
                 self.etcd.volumes.push(None);
                 let volume = self.etcd.volumes.len() - 1;
-                let view = PvcView { uid, ours: false, deleting: false };
+                let view = PvcView { uid, ours: false, deleting: false, labels_right: false };
                 self.server.pvcs.push(Arc::new(PvcObj { m, view, volume }));
             }
             _ => {}

@@ -74,6 +74,7 @@ pub(crate) enum ApiCall {
     Record { m: M, rv: u64, record: MemberRecord },
     Release { m: M, rv: u64 },
     CreatePvc { m: M },
+    PatchPvc { m: M, uid: Uid },
     DeletePvc { m: M, uid: Uid },
     CreatePod { m: M, instruction: JoinInstruction },
     DeletePod { m: M, uid: Uid },
@@ -92,6 +93,7 @@ impl ApiCall {
             ApiCall::Record { .. } => "MemberStatus",
             ApiCall::Release { .. } => "ReleaseMember",
             ApiCall::CreatePvc { .. } => "CreatePvc",
+            ApiCall::PatchPvc { .. } => "PatchPvc",
             ApiCall::DeletePvc { .. } => "DeletePvc",
             ApiCall::CreatePod { .. } => "CreatePod",
             ApiCall::DeletePod { .. } => "DeletePod",
@@ -100,7 +102,7 @@ impl ApiCall {
     }
 
     /// All names.
-    pub(crate) const NAMES: [&'static str; 12] = [
+    pub(crate) const NAMES: [&'static str; 13] = [
         "ClusterStatus",
         "PutService",
         "CreateMember",
@@ -109,6 +111,7 @@ impl ApiCall {
         "MemberStatus",
         "ReleaseMember",
         "CreatePvc",
+        "PatchPvc",
         "DeletePvc",
         "CreatePod",
         "DeletePod",
@@ -285,9 +288,16 @@ impl Server {
                     return false;
                 }
                 let uid = self.new_uid("pvc");
-                let view = PvcView { uid, ours: true, deleting: false };
+                let view = PvcView { uid, ours: true, deleting: false, labels_right: true };
                 self.pvcs.push(Arc::new(PvcObj { m: *m, view, volume: new_volume() }));
                 true
+            }
+            ApiCall::PatchPvc { m, uid } => {
+                let right = self.pvc(*m).is_some_and(|o| o.view.uid == *uid);
+                if right {
+                    self.edit_pvc(*m, |o| o.view.labels_right = true);
+                }
+                right
             }
             ApiCall::DeletePvc { m, uid } => {
                 let right = self.pvc(*m).is_some_and(|o| o.view.uid == *uid);
