@@ -17,6 +17,10 @@ use operator::{
     telemetry,
 };
 
+/// Threads that run the actors, whatever the node has. The work is waiting; a thread for each of a large
+/// node's cores would cost a stack and a heap each. Two, so that a long decode does not hold up the Lease.
+const WORKERS: usize = 2;
+
 fn main() -> ExitCode {
     // Before anything may use TLS; a second provider in the process would make rustls panic.
     if rustls::crypto::ring::default_provider().install_default().is_err() {
@@ -36,10 +40,11 @@ fn main() -> ExitCode {
     for flag in ignored {
         tracing::warn!(flag, "this flag of the Go operator means nothing here and is ignored");
     }
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return fail(&format!("no runtime: {error}")),
-    };
+    let runtime =
+        match tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(error) => return fail(&format!("no runtime: {error}")),
+        };
     let code = match runtime.block_on(run(args)) {
         Ok(End::Asked) => ExitCode::SUCCESS,
         Ok(End::LeaseLost) => {

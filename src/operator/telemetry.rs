@@ -1,13 +1,15 @@
 //! Owns how the operator logs: JSON lines on stderr, or text for people. Does I/O.
 
-use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
+use tracing_subscriber::{
+    Layer as _, filter::Targets, fmt, layer::SubscriberExt as _, util::SubscriberInitExt as _,
+};
 
 /// Starts logging.
 ///
 /// # Errors
 /// The filter is not one; the text says what is wrong with it.
 pub(crate) fn start(filter: &str, text: bool) -> Result<(), String> {
-    let filter = EnvFilter::try_new(filter).map_err(|e| format!("--log {filter:?}: {e}"))?;
+    let filter: Targets = filter.parse().map_err(|e| format!("--log {filter:?}: {e}"))?;
     let layer = if text {
         fmt::layer().with_writer(std::io::stderr).boxed()
     } else {
@@ -22,5 +24,3 @@ pub(crate) fn start(filter: &str, text: bool) -> Result<(), String> {
     };
     tracing_subscriber::registry().with(filter).with(layer).try_init().map_err(|e| e.to_string())
 }
-
-use tracing_subscriber::Layer as _;
