@@ -30,6 +30,8 @@ struct Inner {
     gone: bool,
     members_confirmed: Option<Time>,
     known: Option<BTreeSet<MemberName>>,
+    refused: Option<String>,
+    members_refused: HashMap<Uid, String>,
     fault: Option<String>,
 }
 
@@ -51,6 +53,8 @@ impl Board {
                 gone: false,
                 members_confirmed: None,
                 known: None,
+                refused: None,
+                members_refused: HashMap::new(),
                 fault: None,
             }),
         }
@@ -98,7 +102,22 @@ impl Board {
     pub(crate) fn forget(&self, member: &Uid) {
         self.write(|b| {
             b.looks.remove(member);
+            b.members_refused.remove(member);
         });
+    }
+
+    /// A member actor's: what the API server says as it keeps refusing one of its objects; none when that is
+    /// over. Returns whether it is news.
+    pub(crate) fn member_refused(&self, member: &Uid, words: Option<&str>) -> bool {
+        let mut news = false;
+        self.write(|b| {
+            news = b.members_refused.get(member).map(String::as_str) != words;
+            match words {
+                Some(words) => b.members_refused.insert(member.clone(), words.to_owned()),
+                None => b.members_refused.remove(member),
+            };
+        });
+        news
     }
 
     /// The supervisor's: a live GET found the cluster gone. It never comes back under this UID.
@@ -145,9 +164,16 @@ impl Board {
         self.write(|b| b.fault = fault);
     }
 
+    /// The supervisor's: what the API server says as it keeps refusing an object; none when that is over.
+    pub(crate) fn set_refused(&self, words: Option<String>) {
+        self.write(|b| b.refused = words);
+    }
+
     /// What is known of one member.
     pub(crate) fn facts(&self, seen: &SeenMember, now: Time) -> MemberFacts {
-        let looked = self.read(|b| b.looks.get(&seen.member.uid).cloned());
+        let uid = &seen.member.uid;
+        let (looked, refused) =
+            self.read(|b| (b.looks.get(uid).cloned(), b.members_refused.get(uid).cloned()));
         // A look at a former Pod says nothing about the present one.
         let current = looked.filter(|l| seen.pod.present().is_some_and(|p| p.uid == l.pod_uid));
         let (look, stalled) = current.map_or((Look::Unknown { since: now }, false), |l| (l.look, l.stalled));
@@ -157,6 +183,7 @@ impl Board {
             pvc: seen.pvc.clone(),
             look,
             stalled,
+            refused,
         }
     }
 
@@ -165,8 +192,8 @@ impl Board {
         let Presence::Present(cluster) = &seen.cluster else { return None };
         let cluster: ClusterView = cluster.clone();
         let members = seen.members.iter().map(|m| self.facts(m, now)).collect();
-        let (list, members_confirmed, fault) =
-            self.read(|b| (b.list.clone(), b.members_confirmed, b.fault.clone()));
+        let (list, members_confirmed, refused, fault) =
+            self.read(|b| (b.list.clone(), b.members_confirmed, b.refused.clone(), b.fault.clone()));
         Some(ClusterSituation {
             now,
             cluster,
@@ -174,6 +201,7 @@ impl Board {
             members,
             list,
             members_confirmed,
+            refused,
             fault,
         })
     }

@@ -222,6 +222,7 @@ impl SupervisorState {
     fn note_fault(&self) {
         let fault = self.pace.fault().map(ToOwned::to_owned).or_else(|| self.children.fault());
         self.board.set_fault(fault);
+        self.board.set_refused(self.pace.refused().map(ToOwned::to_owned));
     }
 
     fn status_written(&mut self, result: Result<Outcome, ApiFailure>) {

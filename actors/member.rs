@@ -184,6 +184,9 @@ impl MemberState {
                 tracing::debug!(%failure, "an effect did not succeed");
             }
         }
+        if self.args.board.member_refused(&self.args.key.uid, self.pace.refused()) {
+            self.args.supervisor.wake();
+        }
     }
 
     fn looked(&mut self, pod_uid: Uid, look: Look) {

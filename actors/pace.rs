@@ -10,6 +10,16 @@ use ractor::{ActorRef, Message};
 /// Nothing is looked at less often than this while it is not settled.
 const LONGEST: Duration = Duration::from_secs(10);
 
+/// How the last effect failed.
+#[derive(Debug)]
+enum Words {
+    /// The API server will not have it, in its own words: they name what a person must change, and are the
+    /// same each time.
+    Refused(String),
+    /// It fails, and nobody can tell whose fault that is.
+    Failing(String),
+}
+
 /// The pace of one actor.
 #[derive(Debug)]
 pub(crate) struct Pace {
@@ -17,7 +27,7 @@ pub(crate) struct Pace {
     quiet_looks: u32,
     failures: RestartBudget,
     not_before: Time,
-    last_words: Option<String>,
+    last_words: Option<Words>,
     timer: Option<tokio::task::AbortHandle>,
 }
 
@@ -73,9 +83,8 @@ impl Pace {
             Duration::from_millis(50)
         } else {
             self.last_words = Some(match failure {
-                // These name what a person must change, and are the same each time.
-                ApiFailure::Forbidden(_) | ApiFailure::Invalid(_) => failure.to_string(),
-                other => format!("writes to the API server fail: {}", other.kind()),
+                ApiFailure::Forbidden(_) | ApiFailure::Invalid(_) => Words::Refused(failure.to_string()),
+                other => Words::Failing(format!("writes to the API server fail: {}", other.kind())),
             });
             self.failures.failed(now)
         };
@@ -95,7 +104,18 @@ impl Pace {
 
     /// What keeps failing, once it has failed three times in a row.
     pub(crate) fn fault(&self) -> Option<&str> {
-        self.last_words.as_deref().filter(|_| self.failures.failures() >= 3)
+        match &self.last_words {
+            Some(Words::Failing(words)) if self.failures.failures() >= 3 => Some(words),
+            _ => None,
+        }
+    }
+
+    /// What the API server says as it keeps refusing an effect, once it has done so three times in a row.
+    pub(crate) fn refused(&self) -> Option<&str> {
+        match &self.last_words {
+            Some(Words::Refused(words)) if self.failures.failures() >= 3 => Some(words),
+            _ => None,
+        }
     }
 
     /// Replaces the one timer.
@@ -141,12 +161,15 @@ mod tests {
         let mut pace = Pace::new();
         let failure = ApiFailure::Forbidden("pods is forbidden".into());
         for n in 0..3u64 {
-            assert!(pace.fault().is_none());
+            assert!(pace.refused().is_none());
             pace.failed(Time(n * 10), &failure);
         }
-        assert!(pace.fault().is_some_and(|words| words.contains("forbidden")));
+        assert!(pace.refused().is_some_and(|words| words.contains("forbidden")));
+        assert_eq!(pace.fault(), None, "what is refused is no fault of the operator's");
         assert!(pace.pause(Time(30)) > Some(Duration::from_millis(900)));
+        pace.failed(Time(60), &ApiFailure::Throttled { retry_after: None });
+        assert!(pace.fault().is_some_and(|words| words.contains("throttled")));
         pace.succeeded();
-        assert_eq!(pace.fault(), None);
+        assert_eq!((pace.refused(), pace.fault()), (None, None));
     }
 }

@@ -106,9 +106,10 @@ fn facts(n: u64) -> MemberFacts {
     MemberFacts {
         member: view,
         pod: Presence::Present(pod),
-        pvc: Presence::Present(PvcView { uid: pvc, ours: true, deleting: false }),
+        pvc: Presence::Present(PvcView { uid: pvc, ours: true, deleting: false, labels_right: true }),
         look: look(n, false, NOW),
         stalled: false,
+        refused: None,
     }
 }
 
@@ -136,6 +137,7 @@ fn cluster_of(voters: u64) -> ClusterSituation {
         members: (1..=voters).map(facts).collect(),
         list: ListFact::Known { at: NOW, list: list(voters, false) },
         members_confirmed: Some(NOW),
+        refused: None,
         fault: None,
     }
 }

@@ -111,8 +111,8 @@ reasons! {
     /// etcd lists a member that no EtcdMember explains, and the operator did not add. Every change has stopped. Remove
     /// it with etcdctl if it is not wanted.
     Warning UnexplainedMember,
-    /// All EtcdMembers are being deleted while the cluster is wanted. The last volume is kept. Delete the EtcdCluster if
-    /// the cluster is to go; otherwise restore a member.
+    /// The EtcdMembers of all voters were deleted while the cluster is wanted. Each stays until a replacement votes, so the
+    /// last volume is kept. Delete the EtcdCluster if the cluster is to go; otherwise nothing to do.
     Warning LastMemberKept,
     /// A formed cluster has no EtcdMember left. No new cluster is begun under its name. Restore the EtcdMembers, or delete
     /// the EtcdCluster and begin anew from a snapshot.
@@ -126,6 +126,9 @@ reasons! {
     Warning VolumeMissing,
     /// The member's claim is another one than recorded. Its Pod is not started on it; the member counts as lost.
     Warning VolumeReplaced,
+    /// The member's claim was deleted; it stays, with the data, only until the Pod ends. Delete the EtcdMember now, so
+    /// that it is replaced while it still serves.
+    Warning VolumeTerminating,
     /// The member's claim is not bound. Check the StorageClass and the provisioner.
     Warning VolumePending,
     /// No node takes the Pod. The message is the scheduler's; make room or relax the constraints.

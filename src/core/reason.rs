@@ -64,6 +64,12 @@ reasons! {
     VolumeMissing,
     /// A member's volume is another one than the recorded.
     VolumeReplaced,
+    /// A member's volume was deleted, and stays only until the member's Pod ends.
+    VolumeTerminating,
+    /// The API server refused an object that a member or the cluster needs.
+    ObjectRefused,
+    /// Every voter's EtcdMember is to be deleted, while the cluster is wanted.
+    LastMemberKept,
     /// All EtcdMembers of a formed cluster are gone.
     AllMembersLost,
     /// No node takes a member's Pod.

@@ -84,7 +84,7 @@ fn known(s: &ClusterSituation, m: &MemberFacts) -> bool {
 }
 
 fn broken(s: &ClusterSituation, m: &MemberFacts) -> bool {
-    let trouble = m.pod.present().is_some_and(|p| p.trouble.is_some());
+    let trouble = m.refused.is_some() || m.pod.present().is_some_and(|p| p.trouble.is_some());
     m.member.stays() && (trouble || (s.is_voter(m) && m.is_dead() && !m.look.serves()))
 }
 
@@ -176,6 +176,9 @@ fn trouble(s: &ClusterSituation) -> Option<(Reason, String)> {
         if let Some(words) = volume_trouble(m) {
             return Some(words);
         }
+        if let Some(words) = &m.refused {
+            return Some((Reason::ObjectRefused, format!("member {name}: {words}")));
+        }
         match &m.pod {
             Presence::Present(pod) if !pod.ours => Some((
                 Reason::ForeignObject,
@@ -201,6 +204,12 @@ fn volume_trouble(m: &MemberFacts) -> Option<(Reason, String)> {
             Reason::VolumeReplaced,
             format!(
                 "PVC data-{name} is another one than the recorded {uid}; the member is not started on it. Delete EtcdMember {name} to replace it"
+            ),
+        )),
+        (Presence::Present(pvc), _) if pvc.deleting => Some((
+            Reason::VolumeTerminating,
+            format!(
+                "PVC data-{name} was deleted and stays only until its Pod ends. Delete EtcdMember {name} to replace it while it serves"
             ),
         )),
         (Presence::Absent, Some(_)) => Some((
@@ -270,6 +279,13 @@ fn doing(s: &ClusterSituation) -> String {
     }
 }
 
+/// Whether the deletion of every voter was asked for, one by one or all at once: nobody who wants the cluster
+/// does that, and only the replacements keep it alive.
+fn nobody_stays(s: &ClusterSituation) -> bool {
+    let mut voters = s.members.iter().filter(|m| s.is_voter(m)).peekable();
+    s.cluster.recorded.cluster_id.is_some() && voters.peek().is_some() && voters.all(|m| !m.member.stays())
+}
+
 fn degraded(s: &ClusterSituation, stop: Option<&(Reason, String)>) -> Condition {
     if let Some((reason, facts)) = stop
         && *reason != Reason::ReconcilePaused
@@ -278,6 +294,9 @@ fn degraded(s: &ClusterSituation, stop: Option<&(Reason, String)>) -> Condition 
     }
     if let Some(fault) = &s.fault {
         return condition(Verdict::True, Reason::OperatorFault, fault.clone());
+    }
+    if let Some(words) = &s.refused {
+        return condition(Verdict::True, Reason::ObjectRefused, words.clone());
     }
     for (kind, state) in &s.services {
         if *state == ServiceState::Foreign {
@@ -288,6 +307,10 @@ fn degraded(s: &ClusterSituation, stop: Option<&(Reason, String)>) -> Condition 
             );
             return condition(Verdict::True, Reason::ForeignObject, words);
         }
+    }
+    if nobody_stays(s) {
+        let words = "the EtcdMember of every voter is to be deleted; each stays, with its volume, until a replacement votes. Delete the EtcdCluster if the cluster is to go";
+        return condition(Verdict::True, Reason::LastMemberKept, words);
     }
     if let Some((reason, words)) = trouble(s) {
         return condition(Verdict::True, reason, words);

@@ -290,6 +290,8 @@ pub struct MemberFacts {
     pub look: Look,
     /// It is a learner that has stood still for too long (see [`crate::progress`]).
     pub stalled: bool,
+    /// The API server's words when it refused an object of this member, again and again, and last.
+    pub refused: Option<String>,
 }
 
 /// The last linearizable member list, if there is one.
@@ -340,6 +342,8 @@ pub struct ClusterSituation {
     pub list: ListFact,
     /// When the EtcdMembers were last read from the API server itself rather than from the store.
     pub members_confirmed: Option<Time>,
+    /// The API server's words when it refused an object of the cluster itself, again and again, and last.
+    pub refused: Option<String>,
     /// A fault of the operator itself, in words, while one is being lived with.
     pub fault: Option<String>,
 }

@@ -72,14 +72,32 @@ async fn the_status_stays_true_while_every_other_write_fails() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn writes_that_are_forbidden_are_told_as_a_fault_with_the_servers_words() {
+async fn writes_that_are_refused_are_told_with_the_servers_words() {
     let world = World::with_formed(1).await;
     world.fault(&["CreateMember"], u32::MAX, Fault::Api(ApiFailure::Forbidden("etcdmembers".into())));
     world.scale("c", 3);
-    world.until("it is told", secs(60), |w| w.degraded("c") == "OperatorFault").await;
+    world.until("it is told", secs(60), |w| w.degraded("c") == "ObjectRefused").await;
     assert!(world.status("c").unwrap().degraded.message.contains("etcdmembers"));
     world.clear_faults();
     world.until_settled("c", 3, secs(180)).await;
+    world.until("it is over", secs(120), |w| w.degraded("c") == "Reconciled").await;
+}
+
+// MT-02: a quota or a policy refuses a member's Pod.
+#[tokio::test(start_paused = true)]
+async fn a_refused_pod_is_told_with_the_servers_words_and_the_member() {
+    let world = World::with_formed(1).await;
+    let words = "exceeded quota: pods=1".to_owned();
+    world.fault(&["CreatePod"], u32::MAX, Fault::Api(ApiFailure::Forbidden(words.clone())));
+    world.scale("c", 2);
+    let took = world.until("it is told", secs(60), |w| w.degraded("c") == "ObjectRefused").await;
+    assert!(took <= secs(15), "{took:?}");
+    let told = world.status("c").unwrap().degraded.message;
+    let newcomer = world.members("c").pop().unwrap();
+    assert!(told.contains(&words) && told.contains(&newcomer), "{told}");
+    assert_eq!(world.available("c"), "QuorumAvailable", "one of two wanted serves");
+    world.clear_faults();
+    world.until_settled("c", 2, secs(180)).await;
     world.until("it is over", secs(120), |w| w.degraded("c") == "Reconciled").await;
 }
 

@@ -136,6 +136,7 @@ pub(crate) fn voter(n: u64) -> MemberFacts {
         pvc: Presence::Present(pvc(n)),
         look: serves(n),
         stalled: false,
+        refused: None,
     }
 }
 
@@ -206,6 +207,7 @@ pub(crate) fn cluster(replicas: usize, members: Vec<MemberFacts>) -> ClusterSitu
         members,
         list: ListFact::Known { at: NOW, list: list(all) },
         members_confirmed: None,
+        refused: None,
         fault: None,
     }
 }

@@ -133,6 +133,7 @@ fn a_lost_or_replaced_volume_is_named_with_what_to_do() {
         (Presence::Absent, Reason::VolumeMissing),
         (Presence::Present(PvcView { uid: "x".into(), ..pvc(2) }), Reason::VolumeReplaced),
         (Presence::Present(PvcView { ours: false, ..pvc(2) }), Reason::ForeignObject),
+        (Presence::Present(PvcView { deleting: true, ..pvc(2) }), Reason::VolumeTerminating),
     ] {
         let lost = MemberFacts { pvc, ..dead(2) };
         let r = report(&cluster(3, vec![voter(0), voter(1), lost]));
@@ -140,6 +141,58 @@ fn a_lost_or_replaced_volume_is_named_with_what_to_do() {
         assert!(r.degraded.message.contains("data-m2"), "{}", r.degraded.message);
         assert!(r.degraded.message.to_lowercase().contains("delete"), "{}", r.degraded.message);
     }
+}
+
+// A deleted PVC stays while its Pod runs: now is the time to say it, not when the data is gone.
+#[test]
+fn a_deleted_volume_is_told_while_its_member_still_serves() {
+    let doomed = MemberFacts { pvc: Presence::Present(PvcView { deleting: true, ..pvc(2) }), ..voter(2) };
+    let r = report(&cluster(3, vec![voter(0), voter(1), doomed.clone()]));
+    assert_eq!(says(&r.degraded), (Verdict::True, Reason::VolumeTerminating));
+    assert_eq!(says(&r.available), (Verdict::True, Reason::QuorumHealthy));
+    let r = report(&cluster(2, vec![voter(0), voter(1), leaving(doomed)]));
+    assert_ne!(
+        r.degraded.reason,
+        Reason::VolumeTerminating,
+        "of a member on its way out it is as it should be"
+    );
+}
+
+// MQ-14
+#[test]
+fn the_deletion_of_every_voter_is_told_until_a_replacement_votes() {
+    let all = |more: Vec<MemberFacts>| {
+        let old = (0..3).map(|n| leaving(voter(n)));
+        report(&cluster(3, old.chain(more).collect())).degraded
+    };
+    assert_eq!(says(&all(vec![])), (Verdict::True, Reason::LastMemberKept));
+    assert_eq!(says(&all(vec![joined(3)])), (Verdict::True, Reason::LastMemberKept));
+    assert_ne!(all(vec![voter(3)]).reason, Reason::LastMemberKept, "one voter is to stay");
+    let two = vec![voter(0), leaving(voter(1)), leaving(voter(2))];
+    assert_ne!(report(&cluster(3, two)).degraded.reason, Reason::LastMemberKept);
+    let down = (0..3).map(|n| leaving(dead(n))).collect();
+    assert_eq!(says(&report(&cluster(3, down)).degraded), (Verdict::True, Reason::LastMemberKept));
+}
+
+#[test]
+fn a_refused_object_is_told_in_the_api_servers_words_beside_what_the_members_do() {
+    let refused = Some("exceeded quota: pods=3".to_owned());
+    let r =
+        report(&cluster(3, vec![voter(0), voter(1), MemberFacts { refused: refused.clone(), ..dead(2) }]));
+    assert_eq!(says(&r.degraded), (Verdict::True, Reason::ObjectRefused));
+    assert!(
+        r.degraded.message.contains("m2") && r.degraded.message.contains("quota"),
+        "{}",
+        r.degraded.message
+    );
+    assert_eq!(says(&r.available), (Verdict::True, Reason::QuorumAvailable));
+    let all = (0..3).map(|n| MemberFacts { refused: refused.clone(), ..dead(n) }).collect();
+    let r = report(&cluster(3, all));
+    assert_eq!(says(&r.available), (Verdict::False, Reason::ClusterUnreachable));
+    assert_eq!((r.ready_members, r.broken_members), (Some(0), 3));
+    let mut s = cluster(3, vec![voter(0), voter(1), voter(2)]);
+    s.refused = refused;
+    assert_eq!(says(&report(&s).degraded), (Verdict::True, Reason::ObjectRefused));
 }
 
 #[test]

@@ -191,7 +191,7 @@ impl Operator {
         let (look, stalled) =
             looked.map_or((Look::Unknown { since: now }, false), |l| (l.look.clone(), l.stalled));
         let pvc = view(self.stores.pvc(o.m), |v| v.view.clone());
-        MemberFacts { member: o.view.clone(), pod, pvc, look, stalled }
+        MemberFacts { member: o.view.clone(), pod, pvc, look, stalled, refused: None }
     }
 
     fn situation(&mut self, now: Time) -> Option<Arc<ClusterSituation>> {
@@ -217,6 +217,7 @@ impl Operator {
             members,
             list: self.list.clone(),
             members_confirmed: self.members_confirmed,
+            refused: None,
             fault: None,
         })
     }
