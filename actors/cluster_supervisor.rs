@@ -9,7 +9,7 @@
 use std::{sync::Arc, time::Duration};
 
 use etcd_operator_core::{
-    cluster::{ClusterAction, ClusterDecision, STEADY_LOOK, decide},
+    cluster::{ClusterAction, ClusterDecision, STEADY_LOOK, decide, is_about_to_show},
     ids::MemberName,
     reason::Reason,
     report::{Report, report},
@@ -25,7 +25,7 @@ use crate::{
     children::{Children, Ended},
     context::Context,
     messages::{GuardMsg, SupervisorMsg},
-    pace::Pace,
+    pace::{JUST_DONE, Pace},
     ports::{ClusterKey, Effect, Outcome, SeenCluster, Step},
     tasks::{Tasks, bounded},
     wake::{Waker, WakerSlot},
@@ -37,9 +37,9 @@ const GUARD_STOP: Duration = Duration::from_secs(21);
 /// How often an EtcdCluster that the store does not show is looked for live.
 const GONE_CHECK: Duration = Duration::from_secs(5);
 
-/// No action is repeated this soon after it succeeded: a store shows the effect in much less, and a
-/// view that does not show it yet would only lead to the same action again.
-const JUST_DONE: Duration = Duration::from_secs(1);
+/// For so long the status waits for a label that is on its way, to say both in one write. The label takes
+/// a write and its echo, some 50 ms; if it does not come, the status goes without it.
+const ONE_WRITE: Duration = Duration::from_millis(500);
 
 /// The actor. Its state is in [`SupervisorState`].
 pub(crate) struct ClusterSupervisor;
@@ -86,6 +86,8 @@ pub(crate) struct SupervisorState {
     began_it: bool,
     /// The status write in flight is of the first target.
     beginning: bool,
+    /// Since when the status waits for a label that is on its way.
+    waits_for_label: Option<Time>,
 }
 
 impl Actor for ClusterSupervisor {
@@ -129,6 +131,7 @@ impl Actor for ClusterSupervisor {
             said: None,
             began_it: false,
             beginning: false,
+            waits_for_label: None,
         })
     }
 
@@ -270,8 +273,12 @@ impl SupervisorState {
             Some(situation) => {
                 self.children.keep(myself, &seen, now).await?;
                 self.survey(&situation, now);
-                self.write_status(myself, &seen, &situation, now);
-                let next = self.act(myself, &seen, &situation, now);
+                let next = if self.is_due(&situation, now) {
+                    self.write_status(myself, &seen, &situation, now);
+                    self.act(myself, &seen, &situation, now)
+                } else {
+                    self.act(myself, &seen, &situation, now).min(ONE_WRITE)
+                };
                 self.children.wake_members();
                 let listed =
                     situation.list.list().is_some() || situation.cluster.recorded.cluster_id.is_none();
@@ -307,6 +314,15 @@ impl SupervisorState {
             self.surveyed = Some(now);
             self.children.ask_guard(GuardMsg::Survey);
         }
+    }
+
+    /// Whether the status is to be written now if it is another one: see [`ONE_WRITE`].
+    fn is_due(&mut self, s: &ClusterSituation, now: Time) -> bool {
+        if !is_about_to_show(s) {
+            self.waits_for_label = None;
+            return true;
+        }
+        now.since(*self.waits_for_label.get_or_insert(now)) >= ONE_WRITE
     }
 
     fn write_status(

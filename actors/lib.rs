@@ -21,6 +21,7 @@ mod launch;
 mod member;
 mod messages;
 mod metrics;
+mod noteworthy;
 mod operator;
 mod pace;
 mod ports;

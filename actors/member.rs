@@ -24,7 +24,8 @@ use crate::{
     clock::Clock,
     messages::{Answer, GuardMsg, MemberMsg, SupervisorMsg},
     metrics::Metrics,
-    pace::Pace,
+    noteworthy::{differs, notable},
+    pace::{JUST_DONE, Pace},
     ports::{Hands, MemberKey, Outcome, SeenCluster, SeenMember, Sight},
     tasks::{Tasks, bounded},
     wake::{Waker, WakerSlot},
@@ -84,6 +85,10 @@ pub(crate) struct MemberState {
     /// The version on which the last effect was decided: until the store moves on, the same view
     /// would only lead to the same effect again.
     acted_on: Option<(String, Time)>,
+    /// The effect in flight, until it has ended.
+    acting: Option<MemberAction>,
+    /// The last effect that succeeded, and when.
+    done: Option<(MemberAction, Time)>,
     question: Option<(Change, Time)>,
     ask_not_before: Time,
     /// How often in a row the guard has said to wait.
@@ -129,6 +134,8 @@ impl Actor for MemberActor {
             looking: false,
             looked_at: None,
             acted_on: None,
+            acting: None,
+            done: None,
             question: None,
             ask_not_before: Time(0),
             waits: 0,
@@ -176,8 +183,13 @@ impl MemberState {
 
     /// What the end of an effect means for the next look.
     fn settle(&mut self, result: Result<Outcome, ApiFailure>) {
+        let acting = self.acting.take();
         match result {
-            Ok(_) => self.pace.succeeded(),
+            Ok(outcome) => {
+                let done = acting.filter(|_| outcome == Outcome::Done);
+                self.done = done.map(|action| (action, self.now())).or(self.done.take());
+                self.pace.succeeded();
+            }
             Err(failure) => {
                 self.acted_on = None;
                 self.pace.failed(self.args.clock.now(), &failure);
@@ -339,7 +351,12 @@ impl MemberState {
         facts: &MemberFacts,
         now: Time,
     ) -> Duration {
+        if self.done.as_ref().is_some_and(|(done, at)| *done == action && now.since(*at) < JUST_DONE) {
+            // The store is behind, and its next news wakes us.
+            return JUST_DONE;
+        }
         let key = self.args.key.clone();
+        self.acting = Some(action.clone());
         match action {
             MemberAction::Ask(change) => return self.ask(myself, change, now),
             MemberAction::Record(record) => {
@@ -442,44 +459,4 @@ impl MemberState {
         let look = async move { reader.look(&target).await };
         self.tasks.run(myself, look, move |look| MemberMsg::Looked(pod_uid, look), MemberMsg::Panicked);
     }
-}
-
-/// Whether a look says something that a decision could depend on, as against a moved index.
-fn differs(before: &Look, now: &Look) -> bool {
-    match (before, now) {
-        (
-            Look::Answered { status: a, linearizable: la, .. },
-            Look::Answered { status: b, linearizable: lb, .. },
-        ) => {
-            la != lb
-                || a.cluster_id != b.cluster_id
-                || a.member_id != b.member_id
-                || a.is_learner != b.is_learner
-                || a.leader != b.leader
-                || a.version != b.version
-                || a.errors != b.errors
-        }
-        (Look::Silent { .. }, Look::Silent { .. }) | (Look::Unknown { .. }, Look::Unknown { .. }) => false,
-        _ => true,
-    }
-}
-
-/// What keeps the member from being ready, if it is worth a write: what passes by itself is not.
-fn notable(facts: &MemberFacts, reason: Option<Reason>) -> Option<(Reason, String)> {
-    if let Some(trouble) = facts.pod.present().and_then(|p| p.trouble.as_ref()) {
-        return Some((trouble.reason(), trouble.words().to_owned()));
-    }
-    let words = match reason? {
-        Reason::ForeignObject => {
-            "an object of this member's name is not ours; it is left alone, delete or rename it"
-        }
-        Reason::VolumeMissing => "its PVC is gone; delete this EtcdMember to replace it",
-        Reason::VolumeReplaced => {
-            "its PVC is another one than the recorded; delete this EtcdMember to replace it"
-        }
-        Reason::RemovedFromEtcd => "etcd does not list it any more",
-        Reason::ReplacementFirst => "its deletion waits until a replacement is a voter",
-        _ => return None,
-    };
-    reason.map(|reason| (reason, words.to_owned()))
 }

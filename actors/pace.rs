@@ -10,6 +10,10 @@ use ractor::{ActorRef, Message};
 /// Nothing is looked at less often than this while it is not settled.
 const LONGEST: Duration = Duration::from_secs(10);
 
+/// No effect is repeated this soon after it succeeded: a store shows it in much less, and a view that does
+/// not show it yet would only lead to the same effect again.
+pub(crate) const JUST_DONE: Duration = Duration::from_secs(1);
+
 /// How the last effect failed.
 #[derive(Debug)]
 enum Words {

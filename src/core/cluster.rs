@@ -265,12 +265,22 @@ fn keep(s: &ClusterSituation, wanted: usize) -> ClusterDecision {
         return ClusterDecision::Wait(Reason::MembersUnhealthy);
     }
     // A voter that clients are not led to yet is not all that the spec asks for.
-    let hidden = |m: &&MemberFacts| m.pod.present().is_some_and(|pod| !pod.voter_label);
-    if staying.iter().any(hidden) {
+    if staying.iter().any(|m| is_hidden(m)) {
         ClusterDecision::Wait(Reason::InProgress)
     } else {
         ClusterDecision::Settled
     }
+}
+
+fn is_hidden(m: &MemberFacts) -> bool {
+    m.pod.present().is_some_and(|pod| !pod.voter_label)
+}
+
+/// A voter serves and its label, which leads clients to it, is about to be set by its own actor. A status that
+/// is written now is written again a moment later.
+pub fn is_about_to_show(s: &ClusterSituation) -> bool {
+    let shows = |m: &MemberFacts| s.is_voter(m) && m.look.serves() && m.member.stays() && is_hidden(m);
+    s.cluster.recorded.cluster_id.is_some() && s.members.iter().any(shows)
 }
 
 /// A member that can never become or stay a voter makes room. One at a time, and only while a

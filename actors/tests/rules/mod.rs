@@ -3,6 +3,7 @@
 mod absence;
 mod changes;
 mod chaos;
+mod cost;
 mod faults;
 mod gate;
 mod intent;
