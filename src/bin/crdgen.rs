@@ -4,7 +4,9 @@
 //! and the examples into `examples` beside it. I/O: stdout, or those files.
 
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::{fs, io};
 
 use etcd_operator_api::{CrdError, crd_file_name, crds, examples};
@@ -27,7 +29,18 @@ enum Error {
 /// A file to be: its name and its text.
 type File = (String, String);
 
-fn main() -> Result<(), Error> {
+fn main() -> ExitCode {
+    match write() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let because = std::error::Error::source(&error).map(|e| format!(": {e}")).unwrap_or_default();
+            let _ = writeln!(io::stderr(), "crdgen: {error}{because}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn write() -> Result<(), Error> {
     let mut args = std::env::args_os().skip(1);
     let (directory, rest) = (args.next(), args.next());
     if rest.is_some() || directory.as_ref().is_some_and(|d| d.to_string_lossy().starts_with('-')) {

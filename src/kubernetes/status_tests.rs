@@ -156,6 +156,7 @@ fn facts(object: &EtcdMember, recorded: MemberRecord) -> MemberFacts {
         pvc: Presence::Unknown,
         look: Look::Unknown { since: Time(0) },
         stalled: false,
+        refused: None,
     }
 }
 
@@ -193,4 +194,40 @@ fn a_member_that_is_not_a_serving_voter_is_not_ready_and_says_why() {
     let learner = MemberRecord { ready: false, is_voter: false, ..full_record() };
     let status = member(&object, &facts(&object, learner), None, Time(0));
     assert!(!conditions::is_true(&status.conditions, conditions::READY));
+}
+
+// MT-07
+#[test]
+fn the_version_that_a_member_runs_is_told_and_kept_while_it_does_not_answer() {
+    let mut object = member_object();
+    let answered = |version: &str| {
+        let status = etcd_operator_core::etcd::MemberStatus {
+            cluster_id: ClusterId(0xab),
+            member_id: etcd_operator_core::ids::MemberId(0xcd),
+            is_learner: false,
+            leader: None,
+            term: 2,
+            raft_index: 9,
+            applied_index: 9,
+            db_size: 0,
+            db_size_in_use: 0,
+            version: Some(version.parse().unwrap()),
+            errors: vec![],
+        };
+        Look::Answered { at: Time(0), status, linearizable: true }
+    };
+    let told = |object: &EtcdMember, look: Look| {
+        let facts = MemberFacts { look, ..facts(object, full_record()) };
+        let status = member(object, &facts, None, Time(0));
+        let drifted = conditions::is_true(&status.conditions, conditions::VERSION_DRIFTED);
+        let ready = conditions::is_true(&status.conditions, conditions::READY);
+        (status.clone(), (status.version, drifted, ready))
+    };
+    let (status, seen) = told(&object, answered("3.6.14"));
+    assert_eq!(seen, (Some("3.6.14".into()), true, true), "another version than wanted is no less ready");
+    object.status = Some(status);
+    let (_, seen) = told(&object, Look::Silent { at: Time(0) });
+    assert_eq!(seen, (Some("3.6.14".into()), true, true));
+    let (_, seen) = told(&object, answered("3.6.16"));
+    assert_eq!(seen, (Some("3.6.16".into()), false, true));
 }
