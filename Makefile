@@ -4,11 +4,11 @@
 # (~/.cache/etcd-operator), named by their versions.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-down test test-fast test-slow lint crds image bench
+.PHONY: help demo demo-down test test-fast test-slow lint crds image bench bench-bringup bench-life
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | while IFS='|' read -r verb what; do \
-	  printf '  make %-10s %s\n' "$$verb" "$$what"; done
+	  printf '  make %-13s %s\n' "$$verb" "$$what"; done
 
 demo: ## A real Kubernetes grows a three-member etcd before your eyes (root, Debian, Rust, Go)
 	@.ci/demo up
@@ -36,3 +36,9 @@ image: ## Build the operator's image as an archive, without a container engine
 
 bench: ## Measure the decisions (criterion; results in target/criterion)
 	cargo bench --locked --bench decisions
+
+bench-bringup: ## Measure bring-ups on a testbed of its own: time, requests, CPU, memory (root, 20 min)
+	@.ci/bench bringup
+
+bench-life: ## Measure growing, shrinking and ten minutes at rest, likewise (root, 30 min)
+	@.ci/bench life
