@@ -12,7 +12,7 @@ use etcd_operator_core::{
     etcd::Look,
     ids::{MemberName, Uid},
     time::Time,
-    view::{ClusterSituation, ClusterView, ListFact, MemberFacts, Presence},
+    view::{ClusterSituation, ClusterView, ListFact, MemberFacts, Presence, ThrownOut},
 };
 
 use crate::ports::{SeenCluster, SeenMember};
@@ -32,6 +32,7 @@ struct Inner {
     known: Option<BTreeSet<MemberName>>,
     refused: Option<String>,
     members_refused: HashMap<Uid, String>,
+    thrown_out: HashMap<Uid, ThrownOut>,
     fault: Option<String>,
 }
 
@@ -55,6 +56,7 @@ impl Board {
                 known: None,
                 refused: None,
                 members_refused: HashMap::new(),
+                thrown_out: HashMap::new(),
                 fault: None,
             }),
         }
@@ -103,6 +105,7 @@ impl Board {
         self.write(|b| {
             b.looks.remove(member);
             b.members_refused.remove(member);
+            b.thrown_out.remove(member);
         });
     }
 
@@ -118,6 +121,13 @@ impl Board {
             };
         });
         news
+    }
+
+    /// A member actor's: the Pods that it made and whose process never answered.
+    pub(crate) fn set_thrown_out(&self, member: &Uid, thrown_out: ThrownOut) {
+        self.write(|b| {
+            b.thrown_out.insert(member.clone(), thrown_out);
+        });
     }
 
     /// The supervisor's: a live GET found the cluster gone. It never comes back under this UID.
@@ -172,8 +182,10 @@ impl Board {
     /// What is known of one member.
     pub(crate) fn facts(&self, seen: &SeenMember, now: Time) -> MemberFacts {
         let uid = &seen.member.uid;
-        let (looked, refused) =
-            self.read(|b| (b.looks.get(uid).cloned(), b.members_refused.get(uid).cloned()));
+        let (looked, refused, thrown_out) = self.read(|b| {
+            let thrown_out = b.thrown_out.get(uid).copied().unwrap_or_default();
+            (b.looks.get(uid).cloned(), b.members_refused.get(uid).cloned(), thrown_out)
+        });
         // A look at a former Pod says nothing about the present one.
         let current = looked.filter(|l| seen.pod.present().is_some_and(|p| p.uid == l.pod_uid));
         let (look, stalled) = current.map_or((Look::Unknown { since: now }, false), |l| (l.look, l.stalled));
@@ -184,6 +196,7 @@ impl Board {
             look,
             stalled,
             refused,
+            thrown_out,
         }
     }
 

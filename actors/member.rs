@@ -5,6 +5,7 @@
 use std::{sync::Arc, time::Duration};
 
 use etcd_operator_core::{
+    budget::RestartBudget,
     cluster::{ClusterDecision, hands_off, may_leave},
     etcd::Look,
     ids::Uid,
@@ -13,7 +14,7 @@ use etcd_operator_core::{
     progress::Progress,
     reason::Reason,
     time::{Time, timeouts},
-    view::{ListFact, MemberFacts, MemberSituation, Owner, PodView, Presence},
+    view::{ListFact, MemberFacts, MemberSituation, Owner, PodView, Presence, ThrownOut},
 };
 use etcd_operator_etcd::MemberReader;
 use etcd_operator_kubernetes::failure::{ApiFailure, Call};
@@ -96,6 +97,8 @@ pub(crate) struct MemberState {
     removed: bool,
     owner_confirmed: bool,
     progress: Option<Progress>,
+    /// The pauses between Pods whose process never answers.
+    pods: RestartBudget,
 }
 
 impl MemberState {
@@ -142,6 +145,7 @@ impl Actor for MemberActor {
             removed: false,
             owner_confirmed: false,
             progress: None,
+            pods: RestartBudget::for_pods(),
         })
     }
 
@@ -187,6 +191,10 @@ impl MemberState {
         match result {
             Ok(outcome) => {
                 let done = acting.filter(|_| outcome == Outcome::Done);
+                if matches!(done, Some(MemberAction::CreatePod { .. })) {
+                    let pause = self.pods.failed(self.now());
+                    self.note_pods(self.now() + pause);
+                }
                 self.done = done.map(|action| (action, self.now())).or(self.done.take());
                 self.pace.succeeded();
             }
@@ -201,8 +209,18 @@ impl MemberState {
         }
     }
 
+    /// Tells the board of the Pods that this member has had since its process last answered.
+    fn note_pods(&self, until: Time) {
+        let thrown_out = ThrownOut { pods: self.pods.failures(), until };
+        self.args.board.set_thrown_out(&self.args.key.uid, thrown_out);
+    }
+
     fn looked(&mut self, pod_uid: Uid, look: Look) {
         self.looking = false;
+        if look.status().is_some() && self.pods.failures() > 0 {
+            self.pods = RestartBudget::for_pods();
+            self.note_pods(Time(0));
+        }
         let now = self.now();
         let stalled = self.watch_progress(&look, now);
         let seen = self.args.sight.cluster(&self.args.key.cluster);

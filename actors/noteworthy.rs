@@ -36,6 +36,9 @@ pub(crate) fn notable(facts: &MemberFacts, reason: Option<Reason>) -> Option<(Re
             "its PVC is another one than the recorded; delete this EtcdMember to replace it"
         }
         Reason::RemovedFromEtcd => "etcd does not list it any more",
+        Reason::PodEnded => {
+            "its Pods do not get to run etcd; new ones come at growing intervals, see their Events"
+        }
         Reason::ReplacementFirst => "its deletion waits until a replacement is a voter",
         _ => return None,
     };

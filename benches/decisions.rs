@@ -22,7 +22,7 @@ use etcd_operator_core::{
     version::EtcdVersion,
     view::{
         ClusterRecord, ClusterSituation, ClusterView, ListFact, MemberFacts, MemberRecord, MemberSituation,
-        MemberView, Owner, PodView, Presence, PvcView, ServiceKind, ServiceState, Target,
+        MemberView, Owner, PodView, Presence, PvcView, ServiceKind, ServiceState, Target, ThrownOut,
     },
 };
 
@@ -110,6 +110,7 @@ fn facts(n: u64) -> MemberFacts {
         look: look(n, false, NOW),
         stalled: false,
         refused: None,
+        thrown_out: ThrownOut::default(),
     }
 }
 

@@ -214,6 +214,10 @@ fn live(s: &MemberSituation, formed: bool) -> MemberDecision {
         Presence::Unknown => wait(Reason::NotKnownYet),
         Presence::Absent if member.dormant => wait(Reason::Paused),
         Presence::Absent if !member.stays() && not_asked_yet(s) => wait_soon(Reason::NotKnownYet),
+        // A node that throws each Pod out again must not be flooded with them.
+        Presence::Absent if s.now < s.facts.thrown_out.until => {
+            MemberDecision::Wait { reason: Reason::PodEnded, again: s.facts.thrown_out.until.since(s.now) }
+        }
         Presence::Absent => {
             MemberDecision::Act(MemberAction::CreatePod { instruction, pvc_uid: pvc.uid.clone() })
         }

@@ -169,6 +169,9 @@ fn seed_words(s: &ClusterSituation) -> String {
     )
 }
 
+/// After more Pods than this without an answer it is no accident. The first two come within a second.
+const MANY_PODS: u32 = 3;
+
 /// The first member whose Pod or volume is in trouble, in words.
 fn trouble(s: &ClusterSituation) -> Option<(Reason, String)> {
     s.members.iter().filter(|m| m.member.stays()).find_map(|m| {
@@ -178,6 +181,15 @@ fn trouble(s: &ClusterSituation) -> Option<(Reason, String)> {
         }
         if let Some(words) = &m.refused {
             return Some((Reason::ObjectRefused, format!("member {name}: {words}")));
+        }
+        // A Pod that says itself what keeps it from running says more.
+        let silent = m.pod.present().is_none_or(|pod| pod.trouble.is_none());
+        if silent && m.thrown_out.pods > MANY_PODS {
+            let words = format!(
+                "{} Pods {name} in a row did not get to run etcd; the next ones come at growing intervals. See their Events",
+                m.thrown_out.pods
+            );
+            return Some((Reason::PodEnded, words));
         }
         match &m.pod {
             Presence::Present(pod) if !pod.ours => Some((

@@ -292,6 +292,17 @@ pub struct MemberFacts {
     pub stalled: bool,
     /// The API server's words when it refused an object of this member, again and again, and last.
     pub refused: Option<String>,
+    /// Pods of this member that we made and that ended without its process ever having answered.
+    pub thrown_out: ThrownOut,
+}
+
+/// Pods that were made for a member, one after the other, and whose process never answered.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct ThrownOut {
+    /// How many in a row, the present one included until its process answers.
+    pub pods: u32,
+    /// No other is made before this moment.
+    pub until: Time,
 }
 
 /// The last linearizable member list, if there is one.

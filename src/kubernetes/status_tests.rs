@@ -3,7 +3,7 @@
 use etcd_operator_api::EtcdClusterSpec;
 use etcd_operator_core::{
     ids::ClusterId,
-    view::{ClusterRecord, MemberRecord, Presence, Target},
+    view::{ClusterRecord, MemberRecord, Presence, Target, ThrownOut},
 };
 use serde_json::json;
 
@@ -157,6 +157,7 @@ fn facts(object: &EtcdMember, recorded: MemberRecord) -> MemberFacts {
         look: Look::Unknown { since: Time(0) },
         stalled: false,
         refused: None,
+        thrown_out: ThrownOut::default(),
     }
 }
 

@@ -11,3 +11,4 @@ mod isolation;
 mod levels;
 mod lifecycle;
 mod status;
+mod thrown_out;

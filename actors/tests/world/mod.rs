@@ -227,6 +227,13 @@ impl World {
         });
     }
 
+    /// Somebody deletes the member's Pod, if there is one.
+    pub(crate) fn delete_pod(&self, member: &str) {
+        let now = self.now();
+        self.at(|s| s.edit_pod(now, member, |p| p.view.deleting = true));
+        tokio::spawn(kubelet::follow_up(self.shared.clone()));
+    }
+
     /// A member's process ends and does not come back before [`World::release`].
     pub(crate) fn hold(&self, member: &str) {
         self.at(|s| s.held.insert(member.to_owned()));

@@ -137,6 +137,7 @@ pub(crate) fn voter(n: u64) -> MemberFacts {
         look: serves(n),
         stalled: false,
         refused: None,
+        thrown_out: ThrownOut::default(),
     }
 }
 

@@ -1,5 +1,7 @@
 //! `member::decide`: each action and each reason to wait, in the order in which a member lives.
 
+use std::time::Duration;
+
 use etcd_operator_core::{
     departure::Departure,
     etcd::{Look, MemberStatus},
@@ -267,6 +269,19 @@ fn what_was_stripped_from_a_pod_is_put_back() {
         };
         assert_eq!(instruction, JoinInstruction::Existing { initial_cluster: alone(1) });
     }
+}
+
+// LS-03
+#[test]
+fn a_pod_whose_forerunners_never_ran_etcd_waits_for_its_moment_and_is_made_then() {
+    let lost = |until| {
+        let thrown_out = ThrownOut { pods: 4, until };
+        situation(MemberFacts { pod: Presence::Absent, look: unknown(), thrown_out, ..voter(1) })
+    };
+    let early = decide(&lost(NOW + Duration::from_secs(8)));
+    let eight = Duration::from_secs(8);
+    assert_eq!(early, MemberDecision::Wait { reason: Reason::PodEnded, again: eight });
+    assert!(matches!(act(&lost(NOW)), MemberAction::CreatePod { .. }));
 }
 
 #[test]

@@ -249,3 +249,17 @@ fn an_unchanged_situation_yields_an_unchanged_text() {
         assert_eq!(report(&s), report(&later));
     }
 }
+
+// LS-03
+#[test]
+fn pods_that_never_ran_etcd_are_told_by_number_once_they_are_no_accident() {
+    let with = |pods| {
+        let thrown_out = ThrownOut { pods, until: NOW };
+        let lost = MemberFacts { pod: Presence::Absent, look: unknown(), thrown_out, ..voter(2) };
+        report(&cluster(3, vec![voter(0), voter(1), lost])).degraded
+    };
+    assert_ne!(with(3).reason, Reason::PodEnded);
+    let told = with(4);
+    assert_eq!((told.verdict, told.reason), (Verdict::True, Reason::PodEnded));
+    assert!(told.message.contains("4 Pods"), "{}", told.message);
+}

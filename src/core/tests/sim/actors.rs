@@ -19,6 +19,7 @@ use etcd_operator_core::{
     time::Time,
     view::{
         ClusterSituation, ListFact, MemberFacts, MemberSituation, Owner, Presence, ServiceKind, ServiceState,
+        ThrownOut,
     },
 };
 
@@ -191,7 +192,15 @@ impl Operator {
         let (look, stalled) =
             looked.map_or((Look::Unknown { since: now }, false), |l| (l.look.clone(), l.stalled));
         let pvc = view(self.stores.pvc(o.m), |v| v.view.clone());
-        MemberFacts { member: o.view.clone(), pod, pvc, look, stalled, refused: None }
+        MemberFacts {
+            member: o.view.clone(),
+            pod,
+            pvc,
+            look,
+            stalled,
+            refused: None,
+            thrown_out: ThrownOut::default(),
+        }
     }
 
     fn situation(&mut self, now: Time) -> Option<Arc<ClusterSituation>> {
