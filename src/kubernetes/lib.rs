@@ -8,6 +8,7 @@
 //! - [`objects`], [`drift`], [`patch`]: what objects look like, and the smallest change to them.
 
 pub mod client;
+mod decoded;
 pub mod drift;
 pub mod events;
 pub mod failure;

@@ -10,11 +10,12 @@ use k8s_openapi::{
     NamespaceResourceScope,
     api::core::v1::{PersistentVolumeClaim, Pod, Service},
 };
-use kube::{Api, Client, Resource, api::ListParams, core::error_boundary::DeserializeGuard};
+use kube::{Api, Client, Resource, api::ListParams};
 use serde::de::DeserializeOwned;
 
 use crate::{
     client::deadline,
+    decoded::Decoded,
     failure::{ApiFailure, Call},
     objects::is_controlled_by,
 };
@@ -91,12 +92,12 @@ impl Reader {
     /// too: whether it belongs to the cluster is then the one thing that its metadata can tell, and
     /// a list without one of the members would be a lie.
     pub async fn list_members(&self, namespace: &str, owner: &Uid) -> Result<Vec<EtcdMember>, ApiFailure> {
-        let api: Api<DeserializeGuard<EtcdMember>> = Api::namespaced(self.client.clone(), namespace);
+        let api: Api<Decoded<EtcdMember>> = Api::namespaced(self.client.clone(), namespace);
         let mut params = ListParams::default().limit(PAGE);
         let mut members = Vec::new();
         loop {
             let page = deadline(Call::Read, timeouts::API_CALL, api.list(&params)).await?;
-            for DeserializeGuard(item) in page.items {
+            for Decoded(item) in page.items {
                 match item {
                     Ok(member) if is_controlled_by(&member.metadata, owner.as_str()) => members.push(member),
                     Ok(_) => {}

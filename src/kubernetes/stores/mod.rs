@@ -21,13 +21,13 @@ use k8s_openapi::{
     NamespaceResourceScope,
     api::core::v1::{PersistentVolumeClaim, Pod, Service},
 };
-use kube::{Api, Client, Resource, core::error_boundary::DeserializeGuard, runtime::watcher};
+use kube::{Api, Client, Resource, runtime::watcher};
 use serde::de::DeserializeOwned;
 use tokio::{sync::watch::Sender, task::JoinSet};
 
 pub use feed::{Feed, Kind, Touched};
 
-use crate::{events::Events, objects::controller_uid};
+use crate::{decoded::Decoded, events::Events, objects::controller_uid};
 use cache::Cache;
 use prune::Watched;
 use watch::{Progress, Watch};
@@ -280,7 +280,7 @@ impl Starter {
         K: Watched + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
         K: Clone + Debug + DeserializeOwned + Send + Sync + 'static,
     {
-        let api: Api<DeserializeGuard<K>> = match &scope {
+        let api: Api<Decoded<K>> = match &scope {
             Some(namespace) => Api::namespaced(self.client.clone(), namespace),
             None => Api::all(self.client.clone()),
         };

@@ -64,7 +64,7 @@ impl Bench {
     {
         let shared = self.stores.shared.clone();
         let watch = Watch { shared, cache, scope: scope.map(str::to_owned), number };
-        let typed = |value: Value| serde_json::from_value::<DeserializeGuard<K>>(value).unwrap();
+        let typed = |value: Value| serde_json::from_value::<Decoded<K>>(value).unwrap();
         let events = events.into_iter().map(move |event| {
             Ok(match event {
                 watcher::Event::Init => watcher::Event::Init,

@@ -9,7 +9,7 @@ use std::{
 
 use etcd_operator_api::Reason;
 use futures::{Stream, StreamExt};
-use kube::{Api, core::error_boundary::DeserializeGuard, runtime::watcher};
+use kube::{Api, runtime::watcher};
 use serde::de::DeserializeOwned;
 
 use super::{
@@ -18,6 +18,7 @@ use super::{
     feed::Touched,
     prune::Watched,
 };
+use crate::decoded::Decoded;
 
 /// One watch: where its objects go, and whether it has shown all of them once.
 pub(super) struct Watch<K> {
@@ -35,13 +36,13 @@ where
 {
     /// Lists and watches for ever. A failing watch is tried again more and more slowly; meanwhile
     /// the cache stays as it was.
-    pub(super) async fn run(self, api: Api<DeserializeGuard<K>>, config: watcher::Config) {
+    pub(super) async fn run(self, api: Api<Decoded<K>>, config: watcher::Config) {
         self.follow(Box::pin(watcher(api, config))).await;
     }
 
     pub(super) async fn follow(
         self,
-        mut stream: impl Stream<Item = watcher::Result<watcher::Event<DeserializeGuard<K>>>> + Unpin,
+        mut stream: impl Stream<Item = watcher::Result<watcher::Event<Decoded<K>>>> + Unpin,
     ) {
         let mut relist: BTreeSet<Key> = BTreeSet::new();
         let mut backoff = Backoff::default();
@@ -66,7 +67,7 @@ where
         }
     }
 
-    fn absorb(&self, event: watcher::Event<DeserializeGuard<K>>, relist: &mut BTreeSet<Key>) {
+    fn absorb(&self, event: watcher::Event<Decoded<K>>, relist: &mut BTreeSet<Key>) {
         match event {
             watcher::Event::Init => {}
             watcher::Event::InitApply(object) => {
@@ -86,7 +87,7 @@ where
         }
     }
 
-    fn put(&self, DeserializeGuard(object): DeserializeGuard<K>) {
+    fn put(&self, Decoded(object): Decoded<K>) {
         let cache = (self.cache)(&self.shared);
         match object {
             Ok(mut object) => {
@@ -113,7 +114,7 @@ where
                         "the object does not decode as this version of the API; it alone is left alone"
                     );
                     if let Some(events) = &self.shared.events {
-                        let object = DeserializeGuard::<K>(Err(invalid.clone()));
+                        let object = Decoded::<K>(Err(invalid.clone()));
                         events.tell(&object, Reason::UnreadableObject, invalid.error.clone());
                     }
                     self.shared.feed.push(Touched {
