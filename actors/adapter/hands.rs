@@ -48,7 +48,7 @@ impl Hands for Kubernetes {
             let cluster = cluster.filter(|c| c.metadata.uid.as_deref() == Some(key.uid.as_str()));
             let members = this.0.reader.list_members(&key.namespace, &key.uid).await?;
             let members: Vec<_> = members.into_iter().map(Arc::new).collect();
-            Ok(this.seen(&key, cluster.as_ref(), &members))
+            Ok(this.seen(&key, cluster.map(Arc::new), members))
         }
         .boxed()
     }
@@ -58,7 +58,7 @@ impl Hands for Kubernetes {
         async move {
             let members = this.0.reader.list_members(&key.namespace, &key.uid).await?;
             let members: Vec<_> = members.into_iter().map(Arc::new).collect();
-            Ok(this.seen(&key, this.stored_cluster(&key).as_deref(), &members))
+            Ok(this.seen(&key, this.stored_cluster(&key), members))
         }
         .boxed()
     }

@@ -2,6 +2,7 @@
 //! is done. Translates and carries out; decides nothing.
 
 mod hands;
+mod shown;
 mod sight;
 mod unseen;
 
@@ -29,6 +30,7 @@ struct Parts {
     /// PVCs that this process created and on which no Pod was created yet.
     fresh: Mutex<HashSet<Uid>>,
     unseen: unseen::Unseen,
+    views: shown::LastViews,
 }
 
 impl Kubernetes {
@@ -48,6 +50,7 @@ impl Kubernetes {
             settings,
             fresh: Mutex::default(),
             unseen: unseen::Unseen::default(),
+            views: shown::LastViews::default(),
         }))
     }
 

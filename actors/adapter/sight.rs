@@ -7,10 +7,13 @@ use etcd_operator_api::{EtcdCluster, EtcdMember, names};
 use etcd_operator_core::view::{ClusterView, Presence, ServiceKind, ServiceState};
 use etcd_operator_etcd::{Expected, Target};
 use etcd_operator_kubernetes::{drift, objects, view};
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::{api::core::v1::Service, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::ResourceExt;
 
-use super::Kubernetes;
+use super::{
+    Kubernetes,
+    shown::{Shown, ShownMember},
+};
 use crate::ports::{ClusterKey, SeenCluster, SeenMember, Sight};
 
 impl Sight for Kubernetes {
@@ -31,7 +34,8 @@ impl Sight for Kubernetes {
                 version: String::new(),
             };
         }
-        self.seen(key, self.stored_cluster(key).as_deref(), &self.0.stores.members_of(&key.uid))
+        let shown = self.shown(key, self.stored_cluster(key), self.0.stores.members_of(&key.uid));
+        self.0.views.of(&key.uid, shown, |shown| view_of(key, shown))
     }
 }
 
@@ -40,79 +44,99 @@ impl Kubernetes {
     pub(super) fn seen(
         &self,
         key: &ClusterKey,
-        cluster: Option<&EtcdCluster>,
-        members: &[Arc<EtcdMember>],
+        cluster: Option<Arc<EtcdCluster>>,
+        members: Vec<Arc<EtcdMember>>,
     ) -> SeenCluster {
-        let seen = cluster.map(view::cluster);
-        let services = cluster.map(|c| self.services(key, c)).unwrap_or_default();
-        let mut version = cluster.and_then(ResourceExt::resource_version).unwrap_or_default();
-        for kind in [names::headless_service(&key.name), names::client_service(&key.name)] {
-            let service = self.service(&key.namespace, &kind);
-            version += "/";
-            version += &service.and_then(|s| s.resource_version()).unwrap_or_default();
-        }
-        for member in members {
-            version += "/";
-            version += &member.resource_version().unwrap_or_default();
-        }
-        SeenCluster {
-            members: members.iter().map(|m| self.member(key, m, seen.as_ref())).collect(),
-            cluster: seen.map_or(Presence::Absent, Presence::Present),
-            services,
-            version,
+        view_of(key, &self.shown(key, cluster, members))
+    }
+
+    fn shown(
+        &self,
+        key: &ClusterKey,
+        cluster: Option<Arc<EtcdCluster>>,
+        members: Vec<Arc<EtcdMember>>,
+    ) -> Shown {
+        Shown {
+            cluster,
+            headless: self.service(&key.namespace, &names::headless_service(&key.name)),
+            client: self.service(&key.namespace, &names::client_service(&key.name)),
+            members: members.into_iter().map(|object| self.shown_member(key, object)).collect(),
         }
     }
 
-    fn services(&self, key: &ClusterKey, cluster: &EtcdCluster) -> BTreeMap<ServiceKind, ServiceState> {
-        let extra = cluster.spec.additional_metadata.as_ref();
-        [ServiceKind::Headless, ServiceKind::Client]
-            .into_iter()
-            .filter_map(|kind| {
-                // A cluster from the API server has all that the builder needs.
-                let wanted = objects::service(cluster, kind, extra).ok()?;
-                let live = self.service(&key.namespace, &wanted.name_any());
-                Some((kind, drift::state(live.as_deref(), &wanted, key.uid.as_str())))
-            })
-            .collect()
-    }
-
-    fn member(&self, key: &ClusterKey, object: &EtcdMember, cluster: Option<&ClusterView>) -> SeenMember {
+    fn shown_member(&self, key: &ClusterKey, object: Arc<EtcdMember>) -> ShownMember {
         let name = object.name_any();
         let (stores, unseen) = (&self.0.stores, &self.0.unseen);
         let pod = stores.pod(&key.namespace, &name).or_else(|| unseen.get(&key.namespace, &name));
         let pvc_name = names::pvc(&name);
         let pvc = stores.pvc(&key.namespace, &pvc_name).or_else(|| unseen.get(&key.namespace, &pvc_name));
-        let member = view::member(object);
-        let seen_pod = pod.as_ref().map(|p| view::pod(p, object));
-        let target = seen_pod.as_ref().filter(|p| p.ours && !p.ended).and_then(|p| {
-            let expected = Expected {
-                cluster_id: cluster.and_then(|c| c.recorded.cluster_id),
-                member_id: member.recorded.member_id,
-            };
-            Some(Target::new(member.name.clone(), p.uid.clone(), p.ip?, objects::dns_name(object), expected))
-        });
-        let version = [object.resource_version(), pod.as_ref().and_then(|p| p.resource_version())]
-            .into_iter()
-            .chain([pvc.as_ref().and_then(|p| p.resource_version())])
-            .map(Option::unwrap_or_default)
-            .collect::<Vec<_>>()
-            .join("/");
         // A volume that was there is not gone because a label of it is.
-        let seen_pvc = match pvc.as_ref().map(|p| view::pvc(p, object)) {
-            None if member.stays() && member.recorded.pvc_uid.is_some() && !self.is_missing(object) => {
-                Presence::Unknown
-            }
-            found => present(found),
-        };
-        SeenMember { pvc: seen_pvc, pod: present(seen_pod), member, target, version }
+        let stays = object.metadata.deletion_timestamp.is_none();
+        let was_there = object.status.as_ref().is_some_and(|status| status.pvc_uid.is_some());
+        let pvc_unknown = pvc.is_none() && stays && was_there && !self.is_missing(&object);
+        ShownMember { object, pod, pvc, pvc_unknown }
     }
-}
 
-impl Kubernetes {
     /// The Service of that name, if the watch shows it or a live read found it.
     fn service(&self, namespace: &str, name: &str) -> Option<Arc<Service>> {
         self.0.stores.service(namespace, name).or_else(|| self.0.unseen.get(namespace, name))
     }
+}
+
+fn view_of(key: &ClusterKey, shown: &Shown) -> SeenCluster {
+    let cluster = shown.cluster.as_deref().map(view::cluster);
+    let version = |meta: &ObjectMeta| meta.resource_version.clone().unwrap_or_default();
+    let own = shown.cluster.as_ref().map(|c| version(&c.metadata));
+    let services = [&shown.headless, &shown.client];
+    let services = services.map(|service| service.as_ref().map(|s| version(&s.metadata)).unwrap_or_default());
+    let members = shown.members.iter().map(|m| version(&m.object.metadata));
+    let versions: Vec<String> = own.into_iter().chain(services).chain(members).collect();
+    SeenCluster {
+        members: shown.members.iter().map(|m| view_of_member(m, cluster.as_ref())).collect(),
+        services: shown.cluster.as_deref().map(|c| services_of(key, c, shown)).unwrap_or_default(),
+        cluster: cluster.map_or(Presence::Absent, Presence::Present),
+        version: versions.join("/"),
+    }
+}
+
+fn services_of(
+    key: &ClusterKey,
+    cluster: &EtcdCluster,
+    shown: &Shown,
+) -> BTreeMap<ServiceKind, ServiceState> {
+    let extra = cluster.spec.additional_metadata.as_ref();
+    [(ServiceKind::Headless, &shown.headless), (ServiceKind::Client, &shown.client)]
+        .into_iter()
+        .filter_map(|(kind, live)| {
+            // A cluster from the API server has all that the builder needs.
+            let wanted = objects::service(cluster, kind, extra).ok()?;
+            Some((kind, drift::state(live.as_deref(), &wanted, key.uid.as_str())))
+        })
+        .collect()
+}
+
+fn view_of_member(shown: &ShownMember, cluster: Option<&ClusterView>) -> SeenMember {
+    let object = &*shown.object;
+    let member = view::member(object);
+    let pod = shown.pod.as_ref().map(|p| view::pod(p, object));
+    let target = pod.as_ref().filter(|p| p.ours && !p.ended).and_then(|p| {
+        let expected = Expected {
+            cluster_id: cluster.and_then(|c| c.recorded.cluster_id),
+            member_id: member.recorded.member_id,
+        };
+        Some(Target::new(member.name.clone(), p.uid.clone(), p.ip?, objects::dns_name(object), expected))
+    });
+    let versions = [
+        Some(&object.metadata),
+        shown.pod.as_ref().map(|p| &p.metadata),
+        shown.pvc.as_ref().map(|p| &p.metadata),
+    ];
+    let version = versions.map(|meta| meta.and_then(|m| m.resource_version.clone()).unwrap_or_default());
+    let pvc = match &shown.pvc {
+        None if shown.pvc_unknown => Presence::Unknown,
+        found => present(found.as_ref().map(|p| view::pvc(p, object))),
+    };
+    SeenMember { pvc, pod: present(pod), member, target, version: version.join("/") }
 }
 
 fn present<T>(object: Option<T>) -> Presence<T> {
