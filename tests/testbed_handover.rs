@@ -13,9 +13,11 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use etcd_operator_testbed::eventually;
+use etcd_operator_testbed::{OperatorProcess, eventually};
 use k8s_openapi::api::coordination::v1::Lease;
 use support::converged::converged;
+use support::frozen::Frozen;
+use support::link::Link;
 use support::writer::Writer;
 use support::{Scene, etcd, trace};
 
@@ -24,6 +26,9 @@ const LIMIT: Duration = Duration::from_secs(180);
 const TAKEOVER: Duration = Duration::from_secs(20);
 const FIRST: (&str, &str) = ("POD_UID", "00000000-0000-4000-8000-00000000000a");
 const SECOND: (&str, &str) = ("POD_UID", "00000000-0000-4000-8000-00000000000b");
+
+/// The outcome of a change that was sent and not answered yet, in the operator's log.
+const SENT: &str = "\"outcome\":\"sent\"";
 
 /// Who holds the operators' Lease.
 async fn holder(scene: &Scene) -> Result<String, String> {
@@ -51,6 +56,22 @@ async fn two_voters(scene: &Scene) {
     })
     .await
     .unwrap();
+}
+
+/// Waits until this operator has said that it sends this change, and returns at that very moment.
+async fn sends(operator: &OperatorProcess, change: &str) {
+    let change = format!("\"change\":\"{change}\"");
+    let is_it = |line: &str| line.contains(&change) && line.contains(SENT);
+    let sent = async {
+        while !operator.log().unwrap().lines().any(is_it) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(LIMIT, sent).await.unwrap_or_else(|_| panic!("no {change} was sent"));
+}
+
+fn sent(log: &str) -> usize {
+    log.lines().filter(|l| l.contains("\"etcd_operator::membership\"") && l.contains(SENT)).count()
 }
 
 fn writes(log: &str) -> usize {
@@ -114,5 +135,72 @@ async fn a_restarted_container_resumes_its_own_lease_at_once() {
     assert!(start.elapsed() < Duration::from_secs(10));
     converged(&scene, "db", 2, LIMIT).await;
     trace::check(&scene, &[]);
+    scene.finish().await;
+}
+
+// AP-06: it stands still from the moment at which it sends a change until its successor has done all there was to do.
+#[tokio::test]
+async fn an_operator_that_wakes_after_its_lease_ran_out_in_the_middle_of_a_change_does_nothing_and_ends() {
+    let mut scene = Scene::without_operator("froze").await;
+    let link = Link::open(&scene.testbed, scene.namespace.name(), 2).await;
+    scene.start(&[FIRST, link.variable()]).await;
+    held_by(&scene, FIRST.1, TAKEOVER).await;
+    let second = scene.another(&[SECOND]);
+    scene.cluster("db", 1).await;
+    converged(&scene, "db", 1, LIMIT).await;
+    let writer = Writer::start(&scene, "db").await;
+    let mut first = scene.operator.replace(second).unwrap();
+    scene.scale("db", 3).await;
+    sends(&first, "member-promote").await;
+    let frozen = Frozen::operator(&first);
+    held_by(&scene, SECOND.1, 2 * TAKEOVER).await;
+    converged(&scene, "db", 3, LIMIT).await;
+
+    let (before, woken) = (sent(&first.log().unwrap()), scene.testbed.audit_log().mark().unwrap());
+    drop(frozen);
+    let status = first.wait(LIMIT).await.unwrap();
+    assert!(!status.success(), "an operator that lost its Lease ends, to be started anew");
+    assert_eq!(sent(&first.log().unwrap()), before, "it sent a change after it woke");
+    let namespace = scene.namespace.name();
+    let late = scene.testbed.audit_log().since(woken).unwrap().of_source(link.source());
+    // A write that was on its way when it froze arrives now, and the API server refuses it: the object is another one.
+    let late = late.filter(|r| r.namespace == namespace && r.code < 400);
+    assert_eq!(late.writes(), 0, "it wrote after it woke: {:?}", late.counts());
+
+    converged(&scene, "db", 3, LIMIT).await;
+    assert_eq!(scene.count().await, [3, 3, 3, 2], "members, Pods, PVCs, Services");
+    writer.finish(&scene).await;
+    let counts = trace::check(&scene, &[]);
+    assert_eq!((counts["member-add"], counts["member-promote"]), (2, 2), "{counts:?}");
+    scene.finish().await;
+}
+
+// AP-06: it could still reach etcd, and must not.
+#[tokio::test]
+async fn an_operator_cut_off_from_the_api_server_stops_in_time_and_its_successor_goes_on() {
+    let mut scene = Scene::without_operator("alone").await;
+    let link = Link::open(&scene.testbed, scene.namespace.name(), 3).await;
+    scene.start(&[FIRST, link.variable()]).await;
+    held_by(&scene, FIRST.1, TAKEOVER).await;
+    let second = scene.another(&[SECOND]);
+    scene.cluster("db", 1).await;
+    converged(&scene, "db", 1, LIMIT).await;
+    let writer = Writer::start(&scene, "db").await;
+    let mut first = scene.operator.replace(second).unwrap();
+    scene.scale("db", 3).await;
+    two_voters(&scene).await;
+    link.cut();
+    let status = first.wait(LIMIT).await.unwrap();
+    assert!(!status.success(), "an operator that lost its Lease ends, to be started anew");
+    let log = first.log().unwrap();
+    let (_, after) = log.split_once("the Lease is no longer ours").expect("it knows why it ends");
+    assert_eq!(sent(after), 0, "it sent a change after its Lease was over: {after}");
+
+    held_by(&scene, SECOND.1, TAKEOVER).await;
+    converged(&scene, "db", 3, LIMIT).await;
+    assert_eq!(scene.count().await, [3, 3, 3, 2], "members, Pods, PVCs, Services");
+    writer.finish(&scene).await;
+    let counts = trace::check(&scene, &[]);
+    assert_eq!((counts["member-add"], counts["member-promote"]), (2, 2), "{counts:?}");
     scene.finish().await;
 }

@@ -21,28 +21,15 @@ use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod, Service};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
-use support::converged::{behind, converged, words};
+use support::converged::{NOTICED, behind, converged, words};
 use support::frozen::Frozen;
 use support::history::History;
 use support::writer::Writer;
 use support::{Scene, VERSION, etcd, spec, trace};
 
 const LIMIT: Duration = Duration::from_secs(180);
-/// Until the scheduler, or the kubelet, has said what is wrong and the operator has passed it on.
-const NOTICED: Duration = Duration::from_secs(60);
-
-/// Waits until a condition of the cluster has this status and reason and its message has this text.
 async fn says(scene: &Scene, kind: &str, status: &str, reason: &str, text: &str) {
-    let what = format!("{kind}={status} {reason}: {text}");
-    object(scene.api::<EtcdCluster>(), "db", &what, NOTICED, |cluster: Option<&EtcdCluster>| {
-        let cluster = cluster.ok_or("it is gone")?;
-        let all = cluster.status_or_default().conditions;
-        let right = conditions::find(&all, kind)
-            .is_some_and(|c| c.status == status && c.reason == reason && c.message.contains(text));
-        if right { Ok(()) } else { Err(words(cluster)) }
-    })
-    .await
-    .unwrap();
+    support::converged::says(scene, "db", [kind, status, reason, text]).await;
 }
 
 // AP-08

@@ -32,6 +32,33 @@ pub async fn converged(scene: &Scene, name: &str, n: usize, limit: Duration) -> 
     scene.get(name).await
 }
 
+/// Until the scheduler, the kubelet or etcd has said what is wrong and the operator has passed it on.
+pub const NOTICED: Duration = Duration::from_secs(60);
+
+/// Waits until a condition of the cluster `name` has this status and reason and its message has this text.
+pub async fn says(scene: &Scene, name: &str, [kind, status, reason, text]: [&str; 4]) {
+    says_within(scene, name, [kind, status, reason, text], NOTICED).await;
+}
+
+/// As [`says`], at most for `limit`.
+pub async fn says_within(
+    scene: &Scene,
+    name: &str,
+    [kind, status, reason, text]: [&str; 4],
+    limit: Duration,
+) {
+    let what = format!("{kind}={status} {reason}: {text}");
+    object(scene.api::<EtcdCluster>(), name, &what, limit, |cluster: Option<&EtcdCluster>| {
+        let cluster = cluster.ok_or("it is gone")?;
+        let all = cluster.status_or_default().conditions;
+        let right = conditions::find(&all, kind)
+            .is_some_and(|c| c.status == status && c.reason == reason && c.message.contains(text));
+        if right { Ok(()) } else { Err(words(cluster)) }
+    })
+    .await
+    .unwrap();
+}
+
 /// The status says `n` members, nothing to do, nothing wrong, about the present generation.
 fn settled(cluster: &EtcdCluster, n: usize) -> Result<&EtcdCluster, String> {
     let status = cluster.status_or_default();
@@ -67,8 +94,11 @@ pub fn words(cluster: &EtcdCluster) -> String {
     )
 }
 
-/// Every side at once. The first thing that is not right is the error.
-async fn check(scene: &Scene, name: &str, n: usize) -> Result<(), String> {
+/// Every side at once, now.
+///
+/// # Errors
+/// The first thing that is not right.
+pub async fn check(scene: &Scene, name: &str, n: usize) -> Result<(), String> {
     let cluster = scene.get(name).await;
     settled(&cluster, n)?;
     let status = cluster.status_or_default();

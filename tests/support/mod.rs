@@ -12,7 +12,9 @@ pub mod etcd;
 pub mod follow;
 pub mod frozen;
 pub mod history;
+pub mod identity;
 pub mod learners;
+pub mod link;
 pub mod spec;
 pub mod trace;
 pub mod writer;
@@ -21,8 +23,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use etcd_operator_api::{EtcdCluster, EtcdMember, crds};
-use etcd_operator_testbed::{Mark, Namespace, OperatorProcess, Requests, Testbed};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
+use etcd_operator_testbed::{Mark, Namespace, OperatorProcess, Requests, Testbed, object};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceQuota, Service};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
@@ -41,8 +43,12 @@ pub struct Scene {
     pub operator: Option<OperatorProcess>,
     /// Logs of every Pod that has run in the namespace.
     pub logs: PodLogs,
+    /// Where the operators' Lease is: in the namespace itself, unless a test is about the end of that.
+    lease_namespace: Option<String>,
     mark: Mark,
     operator_logs: OperatorLogs,
+    /// Whether the API server is to refuse something that the operator asks for, by the test's own doing.
+    refusals: bool,
 }
 
 impl Scene {
@@ -67,7 +73,18 @@ impl Scene {
             namespace: namespace.name().to_owned(),
             paths: Vec::new(),
         };
-        Self { testbed, namespace, operator: None, logs, mark, operator_logs }
+        let (operator, lease_namespace, refusals) = (None, None, false);
+        Self { testbed, namespace, operator, logs, lease_namespace, mark, operator_logs, refusals }
+    }
+
+    /// Puts the Lease of every operator that is started from now on into this namespace.
+    pub fn lease_in(&mut self, namespace: &Namespace) {
+        self.lease_namespace = Some(namespace.name().to_owned());
+    }
+
+    /// The test sees to it that the API server forbids something; else [`Scene::finish`] takes that for a missing right.
+    pub fn expect_refusals(&mut self) {
+        self.refusals = true;
     }
 
     /// Starts the operator of this namespace with these variables.
@@ -79,9 +96,10 @@ impl Scene {
     /// One more operator for this namespace, beside the one that there may be.
     pub fn another(&mut self, env: &[(&str, &str)]) -> OperatorProcess {
         let namespace = self.namespace.name();
+        let lease_namespace = self.lease_namespace.as_deref().unwrap_or(namespace);
         let args = [
             &*format!("--watch-namespace={namespace}"),
-            &*format!("--leader-elect-namespace={namespace}"),
+            &*format!("--leader-elect-namespace={lease_namespace}"),
             "--metrics-bind-address=0",
             "--health-probe-bind-address=0",
             "--log=info,etcd_operator=debug",
@@ -185,7 +203,7 @@ impl Scene {
             operator.kill().await.unwrap();
         }
         let forbidden = self.requests().filter(|r| r.code == 403);
-        assert_eq!(forbidden.total(), 0, "forbidden: {:?}", forbidden.counts());
+        assert!(self.refusals || forbidden.total() == 0, "forbidden: {:?}", forbidden.counts());
         let log = self.operator_log();
         let fault = log.lines().find(|l| l.contains("OperatorFault"));
         assert_eq!(fault, None, "a part of the operator failed");
@@ -225,3 +243,20 @@ pub async fn apply_crds(testbed: &Testbed) {
         testbed.apply(&serde_json::to_string(&crd).unwrap()).await.unwrap();
     }
 }
+
+/// Makes a ResourceQuota that lets in so many Pods, and returns when the API server acts on it.
+pub async fn quota(scene: &Scene, pods: usize) -> Api<ResourceQuota> {
+    let quotas = scene.api::<ResourceQuota>();
+    let quota = json!({"metadata": {"name": QUOTA}, "spec": {"hard": {"pods": pods.to_string()}}});
+    quotas.create(&PostParams::default(), &serde_json::from_value(quota).unwrap()).await.unwrap();
+    // It counts from the moment at which its controller has counted what is there.
+    let counted = |quota: Option<&ResourceQuota>| {
+        let used = quota.and_then(|q| q.status.as_ref()?.used.as_ref());
+        used.map(drop).ok_or_else(|| "not counted yet".to_owned())
+    };
+    object(quotas.clone(), QUOTA, "the quota is in force", Duration::from_secs(60), counted).await.unwrap();
+    quotas
+}
+
+/// The name of [`quota`]'s object.
+pub const QUOTA: &str = "full";

@@ -1,9 +1,11 @@
 //! EtcdClusters as the tests write them. No I/O.
 
-use etcd_operator_api::{EtcdCluster, EtcdClusterSpec};
+use etcd_operator_api::{EtcdCluster, EtcdClusterSpec, labels};
 use k8s_openapi::api::core::v1::{
-    Affinity, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm,
+    Affinity, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodAffinityTerm,
+    PodAntiAffinity,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::VERSION;
 
@@ -18,6 +20,25 @@ pub fn cluster_with(name: &str, replicas: i32, change: impl FnOnce(&mut EtcdClus
     spec.replicas = replicas;
     change(&mut spec);
     EtcdCluster::new(name, spec)
+}
+
+/// No two members of this cluster on one node.
+pub fn one_on_a_node(cluster: &str) -> Affinity {
+    let term = PodAffinityTerm {
+        label_selector: Some(LabelSelector {
+            match_labels: Some([(labels::CLUSTER.to_owned(), cluster.to_owned())].into()),
+            ..Default::default()
+        }),
+        topology_key: "kubernetes.io/hostname".to_owned(),
+        ..Default::default()
+    };
+    Affinity {
+        pod_anti_affinity: Some(PodAntiAffinity {
+            required_during_scheduling_ignored_during_execution: Some(vec![term]),
+            ..Default::default()
+        }),
+        ..Default::default()
+    }
 }
 
 /// Only nodes on which this label has this value.

@@ -39,6 +39,13 @@ struct Applied {
 /// How many changes were matched, by kind.
 pub type Counts = BTreeMap<String, usize>;
 
+/// The changes that operators of this namespace have sent so far, in this order, with the one that each is about.
+pub fn sent_so_far(scene: &Scene) -> Vec<(String, String)> {
+    let mut sent = sent(&scene.operator_log()).unwrap();
+    sent.sort_by_key(|s| s.at);
+    sent.into_iter().map(|s| s.subject).collect()
+}
+
 /// Checks that every change that etcd applied was sent by an operator of this namespace, once; that every change with
 /// the outcome "done" was applied, once; and that no change was sent while another one could still be applied.
 ///

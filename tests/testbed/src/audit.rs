@@ -31,6 +31,8 @@ pub struct Request {
     pub user: String,
     /// The `User-Agent` header, may be empty.
     pub user_agent: String,
+    /// The address that it came from, without a port; empty if it is not known.
+    pub source: String,
     /// get, list, watch, create, update, patch, delete, deletecollection.
     pub verb: String,
     /// The plural name with its subresource, `pods/status`; the path for what is no resource.
@@ -87,6 +89,12 @@ impl Requests {
         self.filter(|r| r.user == user)
     }
 
+    /// Those that came from this address.
+    #[must_use]
+    pub fn of_source(&self, address: &str) -> Requests {
+        self.filter(|r| r.source == address)
+    }
+
     /// Those whose user agent begins with this.
     #[must_use]
     pub fn of_agent(&self, prefix: &str) -> Requests {
@@ -137,6 +145,8 @@ struct Event {
     user: User,
     #[serde(default)]
     user_agent: String,
+    #[serde(default, rename = "sourceIPs")]
+    source_ips: Vec<String>,
     object_ref: Option<ObjectRef>,
     response_status: Option<Status>,
 }
@@ -185,6 +195,7 @@ fn parse(text: &str) -> Result<Requests> {
         requests.push(Request {
             user: event.user.username,
             user_agent: event.user_agent,
+            source: event.source_ips.into_iter().next().unwrap_or_default(),
             verb: event.verb,
             resource,
             namespace,
