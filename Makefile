@@ -4,7 +4,7 @@
 # (~/.cache/etcd-operator), named by their versions.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-down test test-fast test-slow lint crds image bench bench-bringup bench-life
+.PHONY: help demo demo-down test test-fast test-slow lint crds chaos image bench bench-bringup bench-life
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' $(MAKEFILE_LIST) | while IFS='|' read -r verb what; do \
@@ -24,6 +24,9 @@ test-fast: ## What needs no testbed: lints, unit tests, simulation in small, dri
 
 test-slow: ## The tests that wait for minutes, and the simulation at ten times its size
 	@.ci/test slow
+
+chaos: ## Random faults on three clusters for MINUTES minutes (10); SEED=n repeats the choices of a run
+	@MINUTES="$(MINUTES)" SEED="$(SEED)" .ci/chaos
 
 lint: ## Format, clippy and, where installed, cargo-deny
 	@.ci/test lint

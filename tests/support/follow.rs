@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures::{AsyncBufReadExt as _, StreamExt as _};
+use futures::{AsyncBufRead, AsyncBufReadExt as _, StreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::LogParams;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, ResourceExt as _};
 use tokio::task::{AbortHandle, JoinSet};
 
-/// Lines by Pod UID.
-type Lines = Arc<Mutex<BTreeMap<String, Vec<String>>>>;
+/// One container's life: its Pod's name and UID, and how often it had been restarted.
+type Life = (String, String, i32);
+/// Lines by container.
+type Lines = Arc<Mutex<BTreeMap<Life, Vec<String>>>>;
 
 /// Follows the logs until it is dropped.
 pub struct PodLogs {
@@ -46,6 +48,17 @@ impl PodLogs {
     pub fn all(&self) -> Vec<String> {
         self.lines.lock().unwrap().values().flatten().cloned().collect()
     }
+
+    /// Every line so far of the Pods whose name begins with `prefix`.
+    pub fn of(&self, prefix: &str) -> Vec<String> {
+        let lines = self.lines.lock().unwrap();
+        lines
+            .iter()
+            .filter(|((name, ..), _)| name.starts_with(prefix))
+            .flat_map(|(_, l)| l)
+            .cloned()
+            .collect()
+    }
 }
 
 impl Drop for PodLogs {
@@ -56,28 +69,49 @@ impl Drop for PodLogs {
 
 /// Reads one Pod's log to its end, container after container, until the Pod is gone.
 async fn follow(api: Api<Pod>, name: String, uid: String, lines: Lines) {
-    let params = LogParams { follow: true, ..LogParams::default() };
-    let mut restarts = None;
+    let follow = LogParams { follow: true, ..LogParams::default() };
+    let previous = LogParams { previous: true, ..LogParams::default() };
+    // The life that is being read, and the last one that has been read to its end.
+    let (mut reading, mut finished) = (None, None);
     loop {
-        let Ok(Some(pod)) = api.get_opt(&name).await else { return };
-        if pod.uid().as_deref() != Some(&uid) {
-            return;
-        }
+        let Ok(found) = api.get_opt(&name).await else {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            continue;
+        };
+        let Some(pod) = found.filter(|pod| pod.uid().as_deref() == Some(&uid)) else { return };
         let container = pod.status.and_then(|s| s.container_statuses).and_then(|c| c.into_iter().next());
         let state = container.as_ref().and_then(|c| c.state.as_ref());
-        let ran = state.is_some_and(|s| s.running.is_some() || s.terminated.is_some());
+        let running = state.is_some_and(|s| s.running.is_some());
+        let ran = running || state.is_some_and(|s| s.terminated.is_some());
         let count = container.map(|c| c.restart_count);
-        // The log of a container that was read to its end is not read again.
-        if ran
-            && count != restarts
-            && let Ok(stream) = api.log_stream(&name, &params).await
+        // A stream breaks with its kubelet, and the container may have written more before it ended.
+        if let Some(last) = reading
+            && count > Some(last)
+            && finished < Some(last)
+            && let Ok(stream) = api.log_stream(&name, &previous).await
         {
-            restarts = count;
-            let mut stream = stream.lines();
-            while let Some(Ok(line)) = stream.next().await {
-                lines.lock().unwrap().entry(uid.clone()).or_default().push(line);
+            read(stream, &lines, (name.clone(), uid.clone(), last)).await;
+            finished = Some(last);
+        }
+        // The log of a container that was read to its end is not read again.
+        if let Some(count) = count.filter(|count| ran && finished < Some(*count))
+            && let Ok(stream) = api.log_stream(&name, &follow).await
+        {
+            reading = Some(count);
+            read(stream, &lines, (name.clone(), uid.clone(), count)).await;
+            if !running {
+                finished = Some(count);
             }
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+/// Adds the lines that are not known yet. A log that is read anew begins at its first line.
+async fn read(stream: impl AsyncBufRead, lines: &Lines, life: Life) {
+    let known = lines.lock().unwrap().get(&life).map_or(0, Vec::len);
+    let mut stream = std::pin::pin!(stream.lines().skip(known));
+    while let Some(Ok(line)) = stream.next().await {
+        lines.lock().unwrap().entry(life.clone()).or_default().push(line);
     }
 }

@@ -104,7 +104,9 @@ impl Scene {
             "--health-probe-bind-address=0",
             "--log=info,etcd_operator=debug",
         ];
-        let binary = env!("CARGO_BIN_EXE_etcd-operator");
+        // A long run uses a copy, which the next build does not replace.
+        let binary = std::env::var("ETCD_OPERATOR_BINARY");
+        let binary = binary.unwrap_or_else(|_| env!("CARGO_BIN_EXE_etcd-operator").to_owned());
         let operator = OperatorProcess::start(&self.testbed, binary, &args, env).unwrap();
         self.operator_logs.paths.push(operator.log_path().to_owned());
         operator

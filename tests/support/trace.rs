@@ -3,7 +3,8 @@
 //! The member that was asked for a configuration change logs "applied a configuration change through raft" once the
 //! change is applied, so that line is there once for each change, on one member. It logs the same line for an addition
 //! that turned out to be one learner too many, and changes nothing: no member then says "added member". And a member
-//! that ends by a removal may take its log with it: every other one then says "removed member".
+//! that ends, by a removal or by force, may take its log with it, and one whose client has gone writes no such line:
+//! every other one then says "added member", "promote member" or "removed member", when it gets to it.
 
 use std::collections::BTreeMap;
 
@@ -34,6 +35,8 @@ struct Sent {
 struct Applied {
     at: Timestamp,
     subject: Subject,
+    /// Whether the member that was asked says so itself. Another one may have got to it later.
+    first_hand: bool,
 }
 
 /// How many changes were matched, by kind.
@@ -41,7 +44,7 @@ pub type Counts = BTreeMap<String, usize>;
 
 /// The changes that operators of this namespace have sent so far, in this order, with the one that each is about.
 pub fn sent_so_far(scene: &Scene) -> Vec<(String, String)> {
-    let mut sent = sent(&scene.operator_log()).unwrap();
+    let mut sent = sent(&scene.operator_log(), "").unwrap();
     sent.sort_by_key(|s| s.at);
     sent.into_iter().map(|s| s.subject).collect()
 }
@@ -53,11 +56,21 @@ pub fn sent_so_far(scene: &Scene) -> Vec<(String, String)> {
 pub fn check(scene: &Scene, strangers: &[&str]) -> Counts {
     let pods = scene.logs.all();
     let operators = scene.operator_log();
-    verify(&operators, &pods, strangers).unwrap_or_else(|error| panic!("{error}"))
+    verify(&operators, &pods, strangers, "").unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn verify(operators: &str, pods: &[String], strangers: &[&str]) -> Result<Counts, String> {
-    let mut sent = sent(operators)?;
+/// The same for one cluster of several in the namespace.
+///
+/// # Errors
+/// What does not match.
+pub fn check_cluster(scene: &Scene, cluster: &str) -> Result<Counts, String> {
+    let prefix = format!("{cluster}-");
+    verify(&scene.operator_log(), &scene.logs.of(&prefix), &[], &prefix)
+}
+
+/// `asked` is what the name of each member begins with that the changes were sent to.
+fn verify(operators: &str, pods: &[String], strangers: &[&str], asked: &str) -> Result<Counts, String> {
+    let mut sent = sent(operators, asked)?;
     sent.sort_by_key(|s| s.at);
     let mut applied = applied(pods)?;
     applied.retain(|a| !strangers.contains(&&*a.subject.1));
@@ -69,7 +82,9 @@ fn verify(operators: &str, pods: &[String], strangers: &[&str]) -> Result<Counts
         // A change is applied after it is sent and before its answer; without an answer it may be at any time.
         let end = s.outcome.as_ref().map(|(at, _)| *at + SLACK);
         let found = free.iter().position(|a| {
-            a.subject == s.subject && a.at + SLACK >= s.at && end.is_none_or(|end| a.at <= end)
+            a.subject == s.subject
+                && a.at + SLACK >= s.at
+                && end.is_none_or(|end| !a.first_hand || a.at <= end)
         });
         let outcome = s.outcome.as_ref().map(|(_, text)| text.as_str());
         match (found, outcome) {
@@ -110,12 +125,15 @@ fn verify(operators: &str, pods: &[String], strangers: &[&str]) -> Result<Counts
     Ok(counts)
 }
 
-fn sent(operators: &str) -> Result<Vec<Sent>, String> {
+fn sent(operators: &str, asked: &str) -> Result<Vec<Sent>, String> {
     let mut sent: Vec<Sent> = Vec::new();
     for line in operators.lines().filter(|l| l.contains("\"etcd_operator::membership\"")) {
         let value: Value = serde_json::from_str(line).map_err(|e| format!("{e}: {line}"))?;
         let text =
             |key: &str| value[key].as_str().map(str::to_owned).ok_or_else(|| format!("no {key}: {line}"));
+        if !text("member")?.starts_with(asked) {
+            continue;
+        }
         let at: Timestamp = text("timestamp")?.parse().map_err(|e| format!("{e}: {line}"))?;
         let subject = (text("change")?, text("subject")?);
         let outcome = text("outcome")?;
@@ -132,52 +150,53 @@ fn sent(operators: &str) -> Result<Vec<Sent>, String> {
 
 fn applied(pods: &[String]) -> Result<Vec<Applied>, String> {
     let mut urls: BTreeMap<String, String> = BTreeMap::new();
-    let mut removed: BTreeMap<String, Timestamp> = BTreeMap::new();
+    // What others say, by change and member ID, and when the first of them got to it.
+    let mut second_hand: BTreeMap<(&str, String), Timestamp> = BTreeMap::new();
     let mut changes = Vec::new();
     for line in pods {
         let Ok(value) = serde_json::from_str::<Value>(line) else { continue };
-        let text = |key: &str| value[key].as_str().unwrap_or_default().to_owned();
-        match value["msg"].as_str() {
-            Some("added member") => {
+        let text = |key: &str| value[key].as_str().unwrap_or_default();
+        let id = |key: &str| format!("{:0>16}", text(key));
+        let at = || text("ts").parse::<Timestamp>().map_err(|e| format!("{e}: {line}"));
+        let said = match text("msg") {
+            "added member" => {
                 let url = value["added-peer-peer-urls"][0].as_str().unwrap_or_default();
-                urls.insert(text("added-peer-id"), url.to_owned());
+                urls.insert(id("added-peer-id"), url.to_owned());
+                // The first member is nobody's change.
+                let learner = value["added-peer-is-learner"].as_bool().unwrap_or_default();
+                learner.then(|| ("ConfChangeAddLearnerNode", id("added-peer-id")))
             }
-            Some("removed member") => {
-                let at: Timestamp = text("ts").parse().map_err(|e| format!("{e}: {line}"))?;
-                let id = format!("{:0>16}", text("removed-remote-peer-id"));
-                removed.entry(id).and_modify(|first| *first = at.min(*first)).or_insert(at);
+            "promote member" => Some(("ConfChangeAddNode", id("promoted-member-id"))),
+            "removed member" => Some(("ConfChangeRemoveNode", id("removed-remote-peer-id"))),
+            "applied a configuration change through raft" => {
+                let change = text("raft-conf-change").to_owned();
+                changes.push((at()?, change, id("raft-conf-change-node-id"), true));
+                None
             }
-            Some("applied a configuration change through raft") => {
-                let at: Timestamp = text("ts").parse().map_err(|e| format!("{e}: {line}"))?;
-                changes.push((at, text("raft-conf-change"), text("raft-conf-change-node-id")));
-            }
-            _ => {}
+            _ => None,
+        };
+        if let Some(change) = said {
+            let at = at()?;
+            second_hand.entry(change).and_modify(|first| *first = at.min(*first)).or_insert(at);
         }
     }
-    for (id, at) in removed {
-        let known = changes
-            .iter()
-            .any(|(_, change, of)| change == "ConfChangeRemoveNode" && format!("{of:0>16}") == id);
-        if !known {
-            changes.push((at, "ConfChangeRemoveNode".to_owned(), id));
+    for ((change, id), at) in second_hand {
+        if !changes.iter().any(|(_, known, of, _)| known == change && *of == id) {
+            changes.push((at, change.to_owned(), id, false));
         }
     }
     changes
         .into_iter()
-        .filter_map(|(at, change, id)| {
-            let id = format!("{id:0>16}");
+        .filter_map(|(at, change, id, first_hand)| {
             let subject = match change.as_str() {
-                "ConfChangeAddLearnerNode" => {
-                    let (_, url) = urls.iter().find(|(added, _)| format!("{added:0>16}") == id)?;
-                    ("member-add".to_owned(), url.clone())
-                }
+                "ConfChangeAddLearnerNode" => ("member-add".to_owned(), urls.get(&id)?.clone()),
                 "ConfChangeAddNode" => ("member-promote".to_owned(), id),
                 "ConfChangeRemoveNode" => ("member-remove".to_owned(), id),
                 other => {
                     return Some(Err(format!("etcd applied {other} of {id}, which nobody here asks for")));
                 }
             };
-            Some(Ok(Applied { at, subject }))
+            Some(Ok(Applied { at, subject, first_hand }))
         })
         .collect()
 }
