@@ -24,6 +24,9 @@ use crate::provisioner::Provisioner;
 
 /// Node 1's address carries the API server.
 pub(crate) const API_SERVER: &str = "https://10.99.0.1:7443";
+/// A kubelet that has ended by itself is started again after this, as an init system does: it ends when it cannot
+/// watch its files, for one, and the machine's limit on that is shared.
+const KUBELET_PAUSE: Duration = Duration::from_secs(2);
 /// Last line to `testbed up`.
 pub(crate) const READY: &str = "ready";
 
@@ -192,9 +195,22 @@ impl Supervisor {
     async fn serve(&self, mut ended: UnboundedReceiver<String>) -> Result<()> {
         let listener = UnixListener::bind(CONTROL_SOCKET).context("opening the control socket")?;
         let _ = writeln!(std::io::stdout(), "{READY}");
+        let mut again = tokio::task::JoinSet::new();
         loop {
             tokio::select! {
-                Some(line) = ended.recv() => self.note(&line),
+                Some(line) = ended.recv() => {
+                    self.note(&line);
+                    if let Some(n) = self.nodes().find(|n| line.starts_with(&format!("kubelet{n} "))) {
+                        again.spawn(async move {
+                            tokio::time::sleep(KUBELET_PAUSE).await;
+                            n
+                        });
+                    }
+                }
+                // Unless somebody has started it, or killed the whole node, meanwhile.
+                Some(Ok(n)) = again.join_next() => if self.lacks_its_kubelet(n) && let Err(error) = self.start_kubelet(n) {
+                    self.note(&error.to_string());
+                },
                 Ok((stream, _)) = listener.accept() => {
                     if let Err(error) = self.answer(stream).await {
                         self.note(&error.to_string());
@@ -202,6 +218,11 @@ impl Supervisor {
                 }
             }
         }
+    }
+
+    fn lacks_its_kubelet(&self, n: u32) -> bool {
+        let runs = |name: String| self.components.state_of(&name).as_deref() == Some("running");
+        runs(format!("containerd{n}")) && !runs(format!("kubelet{n}"))
     }
 
     /// After the start stdout belongs to nobody; stderr is the supervisor's log.
