@@ -37,6 +37,9 @@ use crate::{
 /// How soon to ask again after etcd's own refusals that time cures (its 5 s rule).
 const SOON: Duration = Duration::from_millis(500);
 
+/// etcd refuses a change until every voter has been connected for so long (its `HealthInterval`).
+const CONNECTED: Duration = Duration::from_secs(5);
+
 /// The actor. Its state is in [`GuardState`].
 pub(crate) struct QuorumGuard;
 
@@ -82,6 +85,8 @@ pub(crate) struct GuardState {
     questions: BTreeMap<Uid, Question>,
     survey: bool,
     turn_pending: bool,
+    /// When the voter that was promoted last was first seen to run: etcd counts its [`CONNECTED`] from then.
+    newest: Option<Time>,
 }
 
 impl Actor for QuorumGuard {
@@ -95,7 +100,8 @@ impl Actor for QuorumGuard {
         args: GuardArgs,
     ) -> Result<GuardState, ActorProcessingErr> {
         let doubt = (!args.fresh).then(|| Doubt::former_life(args.clock.now()));
-        Ok(GuardState { args, doubt, questions: BTreeMap::new(), survey: false, turn_pending: false })
+        let questions = BTreeMap::new();
+        Ok(GuardState { args, doubt, questions, survey: false, turn_pending: false, newest: None })
     }
 
     async fn handle(
@@ -274,6 +280,11 @@ impl GuardState {
                 // A doubt stays: an earlier sending of the same change may still land, and after another
                 // change it would undo that one.
                 self.publish(ListFact::Known { at: self.now(), list });
+                if let Call::Promote(id) = &call
+                    && let Some(Look::Answered { at, .. }) = looks.get(id)
+                {
+                    self.newest = Some(*at);
+                }
                 Answer::Done
             }
             // Leadership has moved; the change itself is judged anew on a fresh list.
@@ -294,6 +305,12 @@ impl GuardState {
         tracing::info!(?change, %failure, "a membership call did not succeed");
         match failure {
             // Definite: nothing was done.
+            EtcdFailure::Refused(Refusal::UnhealthyCluster) => {
+                // To ask before etcd can agree costs a list, a look at each member and a connection.
+                let left = self.newest.map(|at| (at + CONNECTED).since(self.now()));
+                let again = left.unwrap_or_default().max(SOON);
+                Answer::Wait { reason: Reason::UnhealthyCluster, again }
+            }
             EtcdFailure::Refused(refusal) => refused(&refusal),
             EtcdFailure::Unreachable(_)
             | EtcdFailure::Tls(_)
