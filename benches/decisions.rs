@@ -76,6 +76,7 @@ fn facts(n: u64) -> MemberFacts {
         uid: Uid(format!("member-{n}")),
         peer_url: peer_url(n),
         seed: n == 1,
+        founds: CLUSTER,
         dormant: false,
         initial_cluster: format!("{}={}", name(n), peer_url(n)),
         created: Time(n),

@@ -114,7 +114,7 @@ pub fn hands_off(s: &ClusterSituation) -> Option<ClusterDecision> {
             format!("there are two first members; {} is removed before the other goes on", rival.member.name),
         );
     }
-    let recorded = s.cluster.recorded.cluster_id?;
+    let Some(recorded) = s.cluster.recorded.cluster_id else { return stranger_at_seed(s) };
     if let Some(list) = s.list.list()
         && list.cluster_id != recorded
     {
@@ -149,6 +149,21 @@ pub fn hands_off(s: &ClusterSituation) -> Option<ClusterDecision> {
         return stop(Reason::UnexplainedMember, stranger);
     }
     None
+}
+
+/// Before the cluster is formed: the seed's address answers as another cluster than the one that the seed can
+/// form. Addresses are used again, and what is recorded as the cluster ID is never questioned afterwards.
+fn stranger_at_seed(s: &ClusterSituation) -> Option<ClusterDecision> {
+    let seed = s.members.iter().find(|m| m.member.seed && m.member.stays())?;
+    let answered = seed.look.status()?.cluster_id;
+    let facts = || {
+        format!(
+            "the address of {} answers as cluster {answered}, and the cluster that it forms is {}; nothing is recorded",
+            seed.member.name, seed.member.founds
+        )
+    };
+    (answered != seed.member.founds)
+        .then(|| ClusterDecision::HandsOff { reason: Reason::ForeignClusterID, facts: facts() })
 }
 
 /// Before the cluster is formed: a second seed. A create of a former life of the operator can land

@@ -109,13 +109,15 @@ fn record(s: &ClusterSituation, stopped: bool) -> ClusterRecord {
     record
 }
 
-/// The seed's answer counts when its volume is recorded and its Pod is the one that was asked.
+/// The seed's answer counts when its volume is recorded, its Pod is the one that was asked, and it is the
+/// cluster that this seed and no other forms.
 fn formed_by_seed(s: &ClusterSituation) -> Option<crate::ids::ClusterId> {
     let seed = s.members.iter().find(|m| m.member.seed && m.member.stays())?;
     seed.pod.present().filter(|p| p.ours)?;
     seed.member.recorded.pvc_uid.as_ref()?;
     let status = seed.look.status()?;
-    (!status.is_learner && status.leader == Some(status.member_id)).then_some(status.cluster_id)
+    let formed = !status.is_learner && status.leader == Some(status.member_id);
+    (formed && status.cluster_id == seed.member.founds).then_some(status.cluster_id)
 }
 
 /// True only from the write that records the cluster ID: nobody may rely on a cluster that could not
@@ -298,6 +300,24 @@ fn nobody_stays(s: &ClusterSituation) -> bool {
     s.cluster.recorded.cluster_id.is_some() && voters.peek().is_some() && voters.all(|m| !m.member.stays())
 }
 
+/// The volumes stay with their members, unless somebody deletes them too: Kubernetes itself does so for
+/// `--cascade=foreground`.
+fn nobody_stays_words(s: &ClusterSituation) -> String {
+    let doomed = |m: &&MemberFacts| match &m.pvc {
+        Presence::Absent => true,
+        Presence::Present(pvc) => pvc.deleting,
+        Presence::Unknown => false,
+    };
+    let voters = s.members.iter().filter(|m| s.is_voter(m));
+    let lost: Vec<String> = voters.filter(doomed).map(|m| format!("data-{}", m.member.name)).collect();
+    let told = "the EtcdMember of every voter is to be deleted; each stays until a replacement votes";
+    if lost.is_empty() {
+        format!("{told}, and so does its volume. Delete the EtcdCluster if the cluster is to go")
+    } else {
+        format!("{told}, but these PVCs were deleted with their data: {}", lost.join(" "))
+    }
+}
+
 fn degraded(s: &ClusterSituation, stop: Option<&(Reason, String)>) -> Condition {
     if let Some((reason, facts)) = stop
         && *reason != Reason::ReconcilePaused
@@ -321,8 +341,7 @@ fn degraded(s: &ClusterSituation, stop: Option<&(Reason, String)>) -> Condition 
         }
     }
     if nobody_stays(s) {
-        let words = "the EtcdMember of every voter is to be deleted; each stays, with its volume, until a replacement votes. Delete the EtcdCluster if the cluster is to go";
-        return condition(Verdict::True, Reason::LastMemberKept, words);
+        return condition(Verdict::True, Reason::LastMemberKept, nobody_stays_words(s));
     }
     if let Some((reason, words)) = trouble(s) {
         return condition(Verdict::True, reason, words);

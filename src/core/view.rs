@@ -123,6 +123,9 @@ pub struct MemberView {
     pub peer_url: PeerUrl,
     /// It forms the cluster (`spec.bootstrap`).
     pub seed: bool,
+    /// The cluster ID that etcd computes when this member forms a cluster alone: a hash of its peer URL and
+    /// the cluster token.
+    pub founds: ClusterId,
     /// Its Pod is wanted gone while its identity and volume stay (`spec.dormant`).
     pub dormant: bool,
     /// `spec.initialCluster`: empty until etcd has accepted the member.

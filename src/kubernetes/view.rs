@@ -2,6 +2,7 @@
 
 use etcd_operator_api::{EtcdCluster, EtcdMember, ObservedClusterSpec, conditions, labels, names};
 use etcd_operator_core::{
+    ids::ClusterId,
     time::Time,
     view::{
         ClusterRecord, ClusterView, JoinInstruction, MemberRecord, MemberView, PodTrouble, PodView, PvcView,
@@ -92,6 +93,7 @@ pub fn member(object: &EtcdMember) -> MemberView {
         uid: uid(object),
         peer_url: objects::peer_url(object).into(),
         seed: object.spec.bootstrap,
+        founds: ClusterId(objects::founds(object)),
         dormant: object.spec.dormant,
         initial_cluster: object.spec.initial_cluster.clone(),
         created: object.metadata.creation_timestamp.as_ref().map(time).unwrap_or_default(),

@@ -265,3 +265,19 @@ fn a_claim_is_ours_by_uid_and_may_be_on_its_way_out() {
     assert!(!view.labels_right);
     assert!(claim(json!({"metadata": {"labels": labels}})).labels_right);
 }
+
+// The IDs that real etcd 3.6.16 servers reported for these peer URLs and tokens.
+#[test]
+fn the_cluster_that_a_member_founds_is_known_beforehand() {
+    let formed = [
+        ("grow3-ef62a-29a2-5", "db-hqxdc", "3769e5fd-42d1-447c-bf33-54b3c74749f5", 0x17a6_66b8_8a64_41df),
+        ("mind-ef5bb-29a2-1", "db-g2lx9", "d7b8984e-d87f-4ef1-9858-d57763cf139d", 0x7a71_6e1e_6fe7_8950),
+    ];
+    for (namespace, name, uid, id) in formed {
+        let seed = member_object(json!({
+            "metadata": {"namespace": namespace, "name": name},
+            "spec": {"bootstrap": true, "clusterToken": format!("{namespace}-db-{uid}")},
+        }));
+        assert_eq!(member(&seed).founds, etcd_operator_core::ids::ClusterId(id), "{name}");
+    }
+}

@@ -10,6 +10,12 @@ use etcd_operator_core::{
     view::JoinInstruction,
 };
 
+/// The ID of the cluster that a member at this peer URL forms alone: always the same, as etcd's is.
+pub(crate) fn founded_at(url: &PeerUrl) -> ClusterId {
+    let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    ClusterId(url.as_str().bytes().fold(0xcbf2_9ce4_8422_2325, mix))
+}
+
 #[derive(Debug, Clone)]
 pub(crate) struct Instance {
     pub(crate) cluster_id: ClusterId,
@@ -84,7 +90,7 @@ impl Etcd {
             is_learner: false,
         };
         self.instances.push(Instance {
-            cluster_id: ClusterId(base),
+            cluster_id: founded_at(url),
             of: of.clone(),
             members: vec![seed],
             index: 10,

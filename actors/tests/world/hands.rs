@@ -361,6 +361,7 @@ fn create_member(
     let view = MemberView {
         name: name.clone(),
         uid: uid.clone(),
+        founds: super::etcd::founded_at(&peer_url),
         peer_url,
         seed,
         dormant: false,

@@ -5,6 +5,7 @@ use etcd_operator_api::{
     EtcdMember, labels,
     names::{self, Scheme},
 };
+use sha1::{Digest as _, Sha1};
 
 /// The headless Service that a member's DNS name is under: the cluster's, or what an adopted
 /// member's annotation says. A value that cannot be a Service's name is not used; the peer URL then
@@ -60,6 +61,18 @@ pub fn dns_name(member: &EtcdMember) -> String {
 pub fn peer_url(member: &EtcdMember) -> String {
     let (name, namespace) = name_and_namespace(member);
     names::peer_url(peer_scheme(member), name, &service(member), namespace)
+}
+
+/// The cluster ID that etcd computes when this member forms a cluster alone (`--initial-cluster-state=new` with
+/// itself in the list). The member ID is the first eight bytes of SHA-1 over its peer URL and the cluster token, the
+/// cluster ID the same over the member ID (etcd's `server/etcdserver/api/membership`, unchanged from 3.5 to 3.7).
+pub fn founds(member: &EtcdMember) -> u64 {
+    let first_eight = |bytes: &[u8]| {
+        let digest = Sha1::digest(bytes);
+        digest.iter().take(8).fold(0, |id, byte| id << 8 | u64::from(*byte))
+    };
+    let member_id = first_eight(format!("{}{}", peer_url(member), member.spec.cluster_token).as_bytes());
+    first_eight(&member_id.to_be_bytes())
 }
 
 /// The member's client URL, as it advertises it.

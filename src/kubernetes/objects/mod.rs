@@ -18,7 +18,7 @@ use etcd_operator_api::{AdditionalMetadata, labels};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
 
-pub use address::{client_url, dns_name, peer_url};
+pub use address::{client_url, dns_name, founds, peer_url};
 pub use member::{NewMember, member};
 pub use pod::{PodSettings, instruction_annotations, pod, read_instruction};
 pub use pvc::pvc;

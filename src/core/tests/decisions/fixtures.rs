@@ -119,6 +119,7 @@ pub(crate) fn voter(n: u64) -> MemberFacts {
             uid: format!("uid{n}").into(),
             peer_url: url(n),
             seed: n == 0,
+            founds: CLUSTER,
             dormant: false,
             initial_cluster: if n == 0 { String::new() } else { alone(n) },
             created: Time(n * 1_000),

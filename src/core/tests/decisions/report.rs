@@ -1,6 +1,7 @@
 //! `report`: what the status says is true, and stays the same text while nothing changes.
 
 use etcd_operator_core::{
+    ids::ClusterId,
     reason::Reason,
     report::{Condition, Verdict, report},
     time::Time,
@@ -82,6 +83,20 @@ fn the_cluster_id_is_recorded_once_and_only_from_the_seed_itself() {
     assert_eq!(report(&unformed(vec![unrecorded])).record.cluster_id, None, "its volume is not on record");
     let r = report(&cluster(1, vec![MemberFacts { look: silent(), ..voter(0) }]));
     assert_eq!(r.record.cluster_id, Some(CLUSTER), "it never changes again");
+}
+
+#[test]
+fn an_answer_of_another_cluster_at_the_seeds_address_is_told_and_never_recorded() {
+    let mut seed = voter(0);
+    seed.member.recorded.member_id = None;
+    seed.member.founds = ClusterId(CLUSTER.0 + 1);
+    let r = report(&unformed(vec![seed]));
+    assert_eq!(r.record.cluster_id, None);
+    for condition in [&r.available, &r.progressing] {
+        assert_eq!(says(condition), (Verdict::False, Reason::ForeignClusterID));
+    }
+    assert_eq!(says(&r.degraded), (Verdict::True, Reason::ForeignClusterID));
+    assert!(r.degraded.message.contains(&CLUSTER.to_string()), "{}", r.degraded.message);
 }
 
 #[test]
@@ -172,6 +187,14 @@ fn the_deletion_of_every_voter_is_told_until_a_replacement_votes() {
     assert_ne!(report(&cluster(3, two)).degraded.reason, Reason::LastMemberKept);
     let down = (0..3).map(|n| leaving(dead(n))).collect();
     assert_eq!(says(&report(&cluster(3, down)).degraded), (Verdict::True, Reason::LastMemberKept));
+    // Deleted in the foreground: Kubernetes has taken the volumes along.
+    let lost = |pvc| MemberFacts { pvc, ..leaving(dead(1)) };
+    let doomed = Presence::Present(PvcView { deleting: true, ..pvc(1) });
+    for pvc in [Presence::Absent, doomed] {
+        let told = report(&cluster(2, vec![leaving(voter(0)), lost(pvc)])).degraded;
+        assert_eq!(says(&told), (Verdict::True, Reason::LastMemberKept));
+        assert!(told.message.contains("data-m1") && !told.message.contains("data-m0"), "{}", told.message);
+    }
 }
 
 #[test]

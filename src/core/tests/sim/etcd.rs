@@ -12,7 +12,7 @@ use etcd_operator_core::{
     view::JoinInstruction,
 };
 
-use super::kube::{M, member_of, name_of, url_of};
+use super::kube::{M, founded_by, member_of, name_of, url_of};
 
 /// The member number of another cluster's etcd that comes to run at an address of ours.
 pub(crate) const NEIGHBOUR: M = 8_000;
@@ -278,7 +278,7 @@ impl Etcd {
             JoinInstruction::New { .. } => {
                 let id = MemberId(1_000_000 + m as u64);
                 self.instances.push(Instance {
-                    cluster_id: ClusterId(7_000 + m as u64),
+                    cluster_id: founded_by(m),
                     members: vec![Listed { id, m, started: false, learner: false }],
                     removed: vec![],
                     index: 10,

@@ -128,11 +128,7 @@ impl World {
     }
 
     /// Another cluster's etcd gets an address that was one of ours and may still be in the stores.
-    /// Only once our cluster is recorded: until then nothing tells the operator whose answer it got.
     fn neighbour(&mut self) {
-        if self.main_instance().is_none() {
-            return;
-        }
         let index = self.etcd.neighbour();
         let ip = self.freed_ip().unwrap_or_else(|| self.free_ip());
         self.log(|| format!("fault: a neighbour's etcd runs at {ip}"));

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use etcd_operator_core::{
-    ids::{MemberName, PeerUrl, Uid},
+    ids::{ClusterId, MemberName, PeerUrl, Uid},
     time::Time,
     view::{
         ClusterRecord, ClusterView, JoinInstruction, MemberRecord, MemberView, PodView, PvcView, ServiceKind,
@@ -121,6 +121,11 @@ impl ApiCall {
 
 pub(crate) fn url_of(m: M) -> PeerUrl {
     PeerUrl(format!("http://m{m}.c.ns.svc:2380"))
+}
+
+/// The ID of the cluster that this member forms alone.
+pub(crate) fn founded_by(m: M) -> ClusterId {
+    ClusterId(7_000 + m as u64)
 }
 
 pub(crate) fn name_of(m: M) -> MemberName {
@@ -263,6 +268,7 @@ impl Server {
                     uid,
                     peer_url: url_of(m),
                     seed: *seed,
+                    founds: founded_by(m),
                     dormant: false,
                     initial_cluster: String::new(),
                     created: now,
