@@ -139,6 +139,23 @@ pub fn instruction(member: &MemberView, cluster_formed: bool) -> Option<JoinInst
 
 /// What the member does next.
 pub fn decide(s: &MemberSituation) -> MemberDecision {
+    match next(s) {
+        MemberDecision::Wait { .. } | MemberDecision::Act(MemberAction::Ask(_)) if serves_no_more(s) => {
+            let ready = MemberRecord { ready: false, ..s.facts.member.recorded.clone() };
+            MemberDecision::Act(MemberAction::Record(ready))
+        }
+        decision => decision,
+    }
+}
+
+/// It has no Pod, and its record still says that it serves. A Pod that is made at once makes this good by
+/// itself; where none is made there is nothing to look at that would.
+fn serves_no_more(s: &MemberSituation) -> bool {
+    let owned = matches!(s.owner, Owner::Present { .. });
+    owned && s.facts.member.recorded.ready && matches!(s.facts.pod, Presence::Absent)
+}
+
+fn next(s: &MemberSituation) -> MemberDecision {
     let leaving = !s.facts.member.stays();
     match &s.owner {
         Owner::Unknown => wait(Reason::NotKnownYet),

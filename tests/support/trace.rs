@@ -78,7 +78,11 @@ fn verify(operators: &str, pods: &[String], strangers: &[&str], asked: &str) -> 
     let everything = || format!("\nsent: {sent:#?}\napplied: {applied:#?}");
     let mut counts = Counts::new();
     let mut free: Vec<&Applied> = applied.iter().collect();
-    for s in &sent {
+    // Who was told "done" comes first: one that was sent and froze may have left nothing behind for its successor's own.
+    let answered_first = |s: &&Sent| s.outcome.as_ref().is_none_or(|(_, text)| text != "done");
+    let mut by_certainty: Vec<&Sent> = sent.iter().collect();
+    by_certainty.sort_by_key(answered_first);
+    for s in by_certainty {
         // A change is applied after it is sent and before its answer; without an answer it may be at any time.
         let end = s.outcome.as_ref().map(|(at, _)| *at + SLACK);
         let found = free.iter().position(|a| {

@@ -29,6 +29,13 @@ fn waits(s: &MemberSituation) -> Reason {
     }
 }
 
+/// A voter whose Pod is gone, on record as one that does not serve.
+fn podless(n: u64) -> MemberFacts {
+    let mut m = MemberFacts { pod: Presence::Absent, look: unknown(), ..voter(n) };
+    m.member.recorded.ready = false;
+    m
+}
+
 fn with(facts: MemberFacts, change: impl FnOnce(&mut MemberSituation)) -> MemberSituation {
     let mut s = situation(facts);
     change(&mut s);
@@ -160,7 +167,7 @@ fn new_is_only_for_the_seed_and_only_until_the_cluster_is_recorded() {
 // LS-06, LS-08
 #[test]
 fn a_member_whose_volume_is_lost_or_another_is_never_started() {
-    let lost = |pvc| with(MemberFacts { pvc, pod: Presence::Absent, look: unknown(), ..voter(1) }, |_| {});
+    let lost = |pvc| situation(MemberFacts { pvc, ..podless(1) });
     assert_eq!(waits(&lost(Presence::Absent)), Reason::VolumeMissing);
     let other = PvcView { uid: "another".into(), ..pvc(1) };
     assert_eq!(waits(&lost(Presence::Present(other))), Reason::VolumeReplaced);
@@ -171,7 +178,7 @@ fn a_member_whose_volume_is_lost_or_another_is_never_started() {
 
 #[test]
 fn a_member_that_once_answered_never_gets_a_new_volume() {
-    let mut m = MemberFacts { pvc: Presence::Absent, pod: Presence::Absent, look: unknown(), ..voter(1) };
+    let mut m = MemberFacts { pvc: Presence::Absent, ..podless(1) };
     m.member.recorded.pvc_uid = None;
     assert_eq!(waits(&situation(m)), Reason::VolumeMissing);
 }
@@ -226,7 +233,7 @@ fn a_pod_that_has_ended_for_good_makes_room() {
 
 #[test]
 fn a_dormant_member_gets_no_pod() {
-    let mut m = MemberFacts { pod: Presence::Absent, look: unknown(), ..voter(1) };
+    let mut m = podless(1);
     m.member.dormant = true;
     assert!(matches!(decide(&situation(m)), MemberDecision::Wait { .. }));
 }
@@ -276,7 +283,7 @@ fn what_was_stripped_from_a_pod_is_put_back() {
 fn a_pod_whose_forerunners_never_ran_etcd_waits_for_its_moment_and_is_made_then() {
     let lost = |until| {
         let thrown_out = ThrownOut { pods: 4, until };
-        situation(MemberFacts { pod: Presence::Absent, look: unknown(), thrown_out, ..voter(1) })
+        situation(MemberFacts { thrown_out, ..podless(1) })
     };
     let early = decide(&lost(NOW + Duration::from_secs(8)));
     let eight = Duration::from_secs(8);
@@ -323,6 +330,22 @@ fn clients_are_led_to_the_seed_only_when_the_cluster_is_recorded() {
     let labelled = in_pod(seed, |p| p.voter_label = true);
     let action = act(&unformed(labelled, false));
     assert!(matches!(action, MemberAction::PatchPod { voter_label: false, .. }), "{action:?}");
+}
+
+// MT-02: its volume is gone, or the API server refuses its Pod, so none comes that could be looked at.
+#[test]
+fn a_member_without_a_pod_is_not_called_ready() {
+    let bare = |m| MemberFacts { pod: Presence::Absent, pvc: Presence::Absent, look: unknown(), ..m };
+    let leaves = Departure::Go;
+    for s in [situation(bare(voter(1))), with(bare(leaving(voter(1))), |s| s.departure = leaves)] {
+        let MemberAction::Record(record) = act(&s) else { panic!("{:?}", decide(&s)) };
+        assert!(!record.ready);
+        let mut told = s;
+        told.facts.member.recorded = record;
+        assert!(!matches!(decide(&told), MemberDecision::Act(MemberAction::Record(_))), "it is told once");
+    }
+    let unseen = MemberFacts { pod: Presence::Unknown, look: unknown(), ..voter(1) };
+    assert_eq!(waits(&situation(unseen)), Reason::NotKnownYet, "of whom nothing is known nothing is told");
 }
 
 // MT-02
@@ -377,7 +400,7 @@ fn a_voter_that_answers_without_a_quorum_waits_for_one() {
 #[test]
 fn on_the_way_out_etcd_comes_first_then_the_pod_then_the_volume_then_the_finalizer() {
     let out = |removed, pod: Presence<PodView>, pvc: Presence<PvcView>| {
-        with(MemberFacts { pod, pvc, ..leaving(voter(2)) }, |s| s.removed = removed)
+        with(MemberFacts { pod, pvc, ..leaving(podless(2)) }, |s| s.removed = removed)
     };
     let (there, kept) = (Presence::Present(pod(2)), Presence::Present(pvc(2)));
     let ask = MemberAction::Ask(Change::Remove { peer_url: url(2), id: Some(id(2)) });
