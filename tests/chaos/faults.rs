@@ -21,9 +21,10 @@ use crate::world::World;
 
 /// Until a volume that is deleted with its Pod is gone.
 const VOLUME_GONE: Duration = Duration::from_secs(90);
-/// How often a node is started, and after how long it counts as up.
+/// How often a node is started, if it does not stay up.
 const NODE_STARTS: usize = 20;
-const NODE_STAYS: Duration = Duration::from_secs(5);
+/// After this long a node that was started counts as back.
+pub(crate) const NODE_STAYS: Duration = Duration::from_secs(5);
 
 /// Something that has begun and is to be ended.
 pub(crate) struct Begun {
