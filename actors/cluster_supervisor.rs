@@ -335,8 +335,9 @@ impl SupervisorState {
         if self.writing_status || s.cluster.deleting || self.status_pace.pause(now).is_some() {
             return;
         }
+        // Until the store shows the EtcdCluster as the last write left it, any further one would be refused.
         if let Some((version, at)) = &self.status_on
-            && *version == seen.version
+            && *version == seen.own_version
             && now.since(*at) < Duration::from_secs(2)
         {
             return;
@@ -347,7 +348,7 @@ impl SupervisorState {
         let Some(effect) = self.context.hands.write_status(&self.key, &said, now) else { return };
         self.beginning = s.cluster.recorded.target.is_none() && s.cluster.recorded.cluster_id.is_none();
         self.writing_status = true;
-        self.status_on = Some((seen.version.clone(), now));
+        self.status_on = Some((seen.own_version.clone(), now));
         self.spawn(myself, effect, SupervisorMsg::StatusWritten);
     }
 

@@ -65,6 +65,8 @@ pub struct SeenCluster {
     pub members: Vec<SeenMember>,
     /// Changes whenever the EtcdCluster, a Service or an EtcdMember does.
     pub version: String,
+    /// Changes whenever the EtcdCluster itself does.
+    pub own_version: String,
 }
 
 /// What the watch stores show. Never waits, never asks the API server, may be behind.

@@ -145,7 +145,8 @@ mod tests {
             views.of(&"uid".into(), shown, |_| {
                 made.set(made.get() + 1);
                 let (services, version) = (Default::default(), made.get().to_string());
-                SeenCluster { cluster: Presence::Absent, services, members: vec![], version }
+                let own_version = String::new();
+                SeenCluster { cluster: Presence::Absent, services, members: vec![], version, own_version }
             });
         }
         made.get() == 2
@@ -187,6 +188,7 @@ mod tests {
             services: Default::default(),
             members: vec![],
             version: String::new(),
+            own_version: String::new(),
         };
         views.of(&"uid".into(), shown(), view);
         views.of(&"uid".into(), Shown { cluster: None, headless: None, client: None, members: vec![] }, view);

@@ -32,6 +32,7 @@ impl Sight for Kubernetes {
                 services: BTreeMap::new(),
                 members: Vec::new(),
                 version: String::new(),
+                own_version: String::new(),
             };
         }
         let shown = self.shown(key, self.stored_cluster(key), self.0.stores.members_of(&key.uid));
@@ -90,12 +91,13 @@ fn view_of(key: &ClusterKey, shown: &Shown) -> SeenCluster {
     let services = [&shown.headless, &shown.client];
     let services = services.map(|service| service.as_ref().map(|s| version(&s.metadata)).unwrap_or_default());
     let members = shown.members.iter().map(|m| version(&m.object.metadata));
-    let versions: Vec<String> = own.into_iter().chain(services).chain(members).collect();
+    let versions: Vec<String> = own.clone().into_iter().chain(services).chain(members).collect();
     SeenCluster {
         members: shown.members.iter().map(|m| view_of_member(m, cluster.as_ref())).collect(),
         services: shown.cluster.as_deref().map(|c| services_of(key, c, shown)).unwrap_or_default(),
         cluster: cluster.map_or(Presence::Absent, Presence::Present),
         version: versions.join("/"),
+        own_version: own.unwrap_or_default(),
     }
 }
 

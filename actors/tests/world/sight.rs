@@ -28,7 +28,8 @@ fn shown<T: Clone>(filled: bool, object: Option<T>) -> Presence<T> {
 pub(super) fn seen(state: &State, objects: &Objects, key: &ClusterKey, filled: bool) -> SeenCluster {
     let stores = &state.stores;
     let cluster = objects.clusters.get(&key.uid);
-    let mut version = format!("{:?}", cluster.map(|c| c.rv));
+    let own_version = format!("{:?}", cluster.map(|c| c.rv));
+    let mut version = own_version.clone();
     let members = objects.members_of(&key.uid).map(|m| {
         let name = m.view.name.as_str();
         let pod = stores.objects.pods.get(name).filter(|p| p.view.ours);
@@ -56,7 +57,8 @@ pub(super) fn seen(state: &State, objects: &Objects, key: &ClusterKey, filled: b
     let services: BTreeMap<_, _> =
         [ServiceKind::Headless, ServiceKind::Client].into_iter().map(|k| (k, service(k))).collect();
     version.push_str(&format!(" {services:?}"));
-    SeenCluster { cluster: shown(filled, cluster.map(|c| c.view.clone())), services, members, version }
+    let cluster = shown(filled, cluster.map(|c| c.view.clone()));
+    SeenCluster { cluster, services, members, version, own_version }
 }
 
 fn target(pod: &PodObj, m: &MemberObj, cluster_id: Option<ClusterId>) -> Option<Target> {
