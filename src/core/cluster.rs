@@ -273,7 +273,9 @@ fn keep(s: &ClusterSituation, wanted: usize) -> ClusterDecision {
         }
         return act(ClusterAction::CreateMember { seed: false });
     }
-    if leaving {
+    // Also one that the list does not have: an addition may be on its way to it, and what it leaves behind is
+    // not what the spec asks for. Its finalizer goes when all that is certain.
+    if leaving || s.members.iter().any(|m| !m.member.stays() && m.member.finalizer) {
         return ClusterDecision::Wait(Reason::MemberLeaving);
     }
     if s.serving() < wanted {

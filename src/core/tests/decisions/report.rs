@@ -173,6 +173,16 @@ fn a_deleted_volume_is_told_while_its_member_still_serves() {
     );
 }
 
+// MQ-06: scaled up and down again within a moment, while the addition is still on its way to etcd.
+#[test]
+fn a_cluster_is_not_called_reconciled_while_a_member_that_is_not_listed_yet_is_on_its_way_out() {
+    let mut s = cluster(3, vec![voter(0), voter(1), voter(2), leaving(newcomer(3))]);
+    s.list = ListFact::Known { at: NOW, list: list(vec![listed(0), listed(1), listed(2)]) };
+    assert_eq!(says(&report(&s).progressing), (Verdict::True, Reason::MemberLeaving));
+    s.members[3].member.finalizer = false;
+    assert_eq!(says(&report(&s).progressing), (Verdict::False, Reason::Reconciled), "somebody else holds it");
+}
+
 // MQ-14
 #[test]
 fn the_deletion_of_every_voter_is_told_until_a_replacement_votes() {
