@@ -71,10 +71,12 @@ impl Kubernetes {
         let pod = stores.pod(&key.namespace, &name).or_else(|| unseen.get(&key.namespace, &name));
         let pvc_name = names::pvc(&name);
         let pvc = stores.pvc(&key.namespace, &pvc_name).or_else(|| unseen.get(&key.namespace, &pvc_name));
-        // A volume that was there is not gone because a label of it is.
+        // A volume that was there is not gone because a label of it is. That of a member on its way out is looked
+        // for too, since it may have to serve until its replacement does; but it counts as gone meanwhile, so that
+        // a departure does not wait for a read each time that it has deleted a volume itself.
         let stays = object.metadata.deletion_timestamp.is_none();
         let was_there = object.status.as_ref().is_some_and(|status| status.pvc_uid.is_some());
-        let pvc_unknown = pvc.is_none() && stays && was_there && !self.is_missing(&object);
+        let pvc_unknown = pvc.is_none() && was_there && !self.is_missing(&object) && stays;
         ShownMember { object, pod, pvc, pvc_unknown }
     }
 
