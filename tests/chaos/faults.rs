@@ -42,15 +42,25 @@ enum Undo {
     Link,
 }
 
-/// Lets a fault happen. What lasts is returned.
+/// What became of a fault.
+pub(crate) enum Outcome {
+    /// There was nobody whom it could have hit.
+    Nothing,
+    /// It happened.
+    Done,
+    /// It has begun.
+    Begun(Begun),
+}
+
+/// Lets a fault happen.
 ///
 /// # Errors
 /// It could not be done, or the operator did not bear it as it should.
-pub(crate) async fn begin(world: &mut World, fault: &Fault) -> Result<Option<Begun>, String> {
+pub(crate) async fn begin(world: &mut World, fault: &Fault) -> Result<Outcome, String> {
     match fault {
         Fault::Blow(cluster, blow) => {
             let name = CLUSTERS[*cluster];
-            strike(&world.scene, name, *blow).await.map(|()| None)
+            strike(&world.scene, name, *blow).await
         }
         Fault::Lasting(lasting, time) => last(world, *lasting, *time).await,
         Fault::Trouble(trouble) => operator(world, trouble).await,
@@ -101,7 +111,7 @@ async fn bring_back(world: &mut World, node: &Node) -> Result<(), String> {
     Err(format!("{} does not come up; its logs are in {}", node.name(), world.scene.testbed.logs().display()))
 }
 
-async fn operator(world: &mut World, trouble: &Trouble) -> Result<Option<Begun>, String> {
+async fn operator(world: &mut World, trouble: &Trouble) -> Result<Outcome, String> {
     let World { scene, operators, .. } = world;
     match trouble {
         Trouble::Killed { same } => {
@@ -121,29 +131,33 @@ async fn operator(world: &mut World, trouble: &Trouble) -> Result<Option<Begun>,
             say(&what);
             let asleep = Box::new(operators.freeze(scene).await);
             let undo = Undo::Operator { asleep, then: *then };
-            return Ok(Some(Begun { until: Instant::now(), what, undo }));
+            return Ok(Outcome::Begun(Begun { until: Instant::now(), what, undo }));
         }
     }
-    Ok(None)
+    Ok(Outcome::Done)
 }
 
-async fn last(world: &mut World, lasting: Lasting, time: Duration) -> Result<Option<Begun>, String> {
+async fn last(world: &mut World, lasting: Lasting, time: Duration) -> Result<Outcome, String> {
     let text = |e: etcd_operator_testbed::Error| e.to_string();
     let scene = &world.scene;
     let (what, undo) = match lasting {
         Lasting::CutOff(cluster, who) => {
-            let Some((pod, role)) = choose(scene, CLUSTERS[cluster], who).await else { return Ok(None) };
+            let Some((pod, role)) = choose(scene, CLUSTERS[cluster], who).await else {
+                return Ok(Outcome::Nothing);
+            };
             let Some(address) = pod.status.as_ref().and_then(|s| s.pod_ip.as_deref()) else {
-                return Ok(None);
+                return Ok(Outcome::Nothing);
             };
             let undo = Undo::Partition(Partition::of(address).map_err(text)?);
             (format!("{role}{} cut off from its peers", named(&pod)), undo)
         }
         Lasting::StandsStill(cluster, who) => {
-            let Some((pod, role)) = choose(scene, CLUSTERS[cluster], who).await else { return Ok(None) };
+            let Some((pod, role)) = choose(scene, CLUSTERS[cluster], who).await else {
+                return Ok(Outcome::Nothing);
+            };
             let member = [pod.name_any()];
             if frozen::of(&member).len() != 1 {
-                return Ok(None);
+                return Ok(Outcome::Nothing);
             }
             (format!("{role}{} stands still", named(&pod)), Undo::Frozen(Frozen::all(&member)))
         }
@@ -163,10 +177,10 @@ async fn last(world: &mut World, lasting: Lasting, time: Duration) -> Result<Opt
         }
     };
     say(&format!("{what}, for {:.1} s", time.as_secs_f32()));
-    Ok(Some(Begun { until: Instant::now() + time, what, undo }))
+    Ok(Outcome::Begun(Begun { until: Instant::now() + time, what, undo }))
 }
 
-async fn strike(scene: &Scene, cluster: &str, blow: Blow) -> Result<(), String> {
+async fn strike(scene: &Scene, cluster: &str, blow: Blow) -> Result<Outcome, String> {
     match blow {
         Blow::Scaled(to) => {
             say(&format!("{cluster} scaled to {to}"));
@@ -179,26 +193,28 @@ async fn strike(scene: &Scene, cluster: &str, blow: Blow) -> Result<(), String> 
             scene.scale(cluster, then).await;
         }
         Blow::MemberDeleted(who) => {
-            let Some((pod, role)) = choose(scene, cluster, who).await else { return Ok(()) };
+            let Some((pod, role)) = choose(scene, cluster, who).await else { return Ok(Outcome::Nothing) };
             say(&format!("EtcdMember of {role}{} deleted", named(&pod)));
             delete::<EtcdMember>(scene, &pod.name_any()).await?;
         }
         Blow::TwoMembersDeleted(n) => {
-            let Some((one, role)) = choose(scene, cluster, Who::Leader).await else { return Ok(()) };
+            let Some((one, role)) = choose(scene, cluster, Who::Leader).await else {
+                return Ok(Outcome::Nothing);
+            };
             let others: Vec<Pod> =
                 pods(scene, cluster).await.into_iter().filter(|p| p.name_any() != one.name_any()).collect();
-            let Some(other) = others.get(n % others.len().max(1)) else { return Ok(()) };
+            let Some(other) = others.get(n % others.len().max(1)) else { return Ok(Outcome::Nothing) };
             say(&format!("EtcdMembers of {role}{} and {} deleted", named(&one), named(other)));
             delete::<EtcdMember>(scene, &one.name_any()).await?;
             delete::<EtcdMember>(scene, &other.name_any()).await?;
         }
         Blow::PodDeleted(who) => {
-            let Some((pod, role)) = choose(scene, cluster, who).await else { return Ok(()) };
+            let Some((pod, role)) = choose(scene, cluster, who).await else { return Ok(Outcome::Nothing) };
             say(&format!("Pod of {role}{} deleted", named(&pod)));
             delete::<Pod>(scene, &pod.name_any()).await?;
         }
         Blow::PodEvicted(who) => {
-            let Some((pod, role)) = choose(scene, cluster, who).await else { return Ok(()) };
+            let Some((pod, role)) = choose(scene, cluster, who).await else { return Ok(Outcome::Nothing) };
             say(&format!("Pod of {role}{} evicted", named(&pod)));
             gone(scene.api::<Pod>().evict(&pod.name_any(), &EvictParams::default()).await)?;
         }
@@ -209,12 +225,13 @@ async fn strike(scene: &Scene, cluster: &str, blow: Blow) -> Result<(), String> 
             }
         }
         Blow::ContainerKilled(who) => {
-            let Some((pod, role)) = choose(scene, cluster, who).await else { return Ok(()) };
+            let Some((pod, role)) = choose(scene, cluster, who).await else { return Ok(Outcome::Nothing) };
             let member = [pod.name_any()];
-            if frozen::of(&member).len() == 1 {
-                say(&format!("container of {role}{} killed", named(&pod)));
-                frozen::kill(&member);
+            if frozen::of(&member).len() != 1 {
+                return Ok(Outcome::Nothing);
             }
+            say(&format!("container of {role}{} killed", named(&pod)));
+            frozen::kill(&member);
         }
         Blow::ServiceEdited { client } => {
             let service = service(cluster, client);
@@ -229,7 +246,7 @@ async fn strike(scene: &Scene, cluster: &str, blow: Blow) -> Result<(), String> 
             delete::<Service>(scene, &service).await?;
         }
         Blow::LabelsStripped(who) => {
-            let Some((pod, role)) = choose(scene, cluster, who).await else { return Ok(()) };
+            let Some((pod, role)) = choose(scene, cluster, who).await else { return Ok(Outcome::Nothing) };
             say(&format!(
                 "labels stripped from Pod and volume of {role}{}, and from the Services",
                 named(&pod)
@@ -243,7 +260,9 @@ async fn strike(scene: &Scene, cluster: &str, blow: Blow) -> Result<(), String> 
             }
         }
         Blow::VolumeLost(n) => {
-            let Some((pod, role)) = choose(scene, cluster, Who::Nth(n)).await else { return Ok(()) };
+            let Some((pod, role)) = choose(scene, cluster, Who::Nth(n)).await else {
+                return Ok(Outcome::Nothing);
+            };
             let (name, volume) = (pod.name_any(), names::pvc(&pod.name_any()));
             say(&format!("volume and Pod of {role}{} deleted, then its EtcdMember", named(&pod)));
             delete::<PersistentVolumeClaim>(scene, &volume).await?;
@@ -262,7 +281,7 @@ async fn strike(scene: &Scene, cluster: &str, blow: Blow) -> Result<(), String> 
             delete::<EtcdMember>(scene, &name).await?;
         }
     }
-    Ok(())
+    Ok(Outcome::Done)
 }
 
 /// The Pods of a cluster that are not on their way out, by name.

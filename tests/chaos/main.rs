@@ -28,6 +28,7 @@ use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use faults::Outcome;
 use figures::{Figures, say};
 use futures::FutureExt as _;
 use plan::{Plan, Round};
@@ -99,7 +100,7 @@ async fn rounds(
         let round = plan.round();
         let kinds: Vec<_> = round.iter().map(|(_, fault)| fault.kind()).collect();
         say(&format!("round {}: {}", figures.rounds + 1, kinds.join(", ")));
-        disturb(world, round).await?;
+        let kinds = disturb(world, round).await?;
         let after = world.heal(plan.wanted).await?;
         world.check().await?;
         say(&format!("whole again after {:.1} s, with {:?} members", after.as_secs_f32(), plan.wanted));
@@ -119,18 +120,27 @@ async fn rounds(
            no actor failed")
 }
 
-/// Lets everything of a round happen, and ends what lasts.
-async fn disturb(world: &mut World, round: Round) -> Result<(), String> {
-    let mut begun = Vec::new();
+/// Lets everything of a round happen, and ends what lasts. Returns the kinds of what happened: somebody who was to be
+/// hit may have been gone.
+async fn disturb(world: &mut World, round: Round) -> Result<Vec<&'static str>, String> {
+    let (mut kinds, mut begun) = (Vec::new(), Vec::new());
     for (pause, fault) in round {
         world.pass(pause).await?;
-        begun.extend(faults::begin(world, &fault).await?);
+        match faults::begin(world, &fault).await? {
+            Outcome::Nothing => {
+                say(&format!("there was nobody to hit: {}", fault.kind()));
+                continue;
+            }
+            Outcome::Done => {}
+            Outcome::Begun(lasting) => begun.push(lasting),
+        }
+        kinds.push(fault.kind());
     }
-    begun.sort_by_key(|b: &faults::Begun| b.until);
+    begun.sort_by_key(|lasting| lasting.until);
     for lasting in begun {
         let left = lasting.until.saturating_duration_since(tokio::time::Instant::now());
         world.pass(left).await?;
         lasting.end(world).await?;
     }
-    Ok(())
+    Ok(kinds)
 }
