@@ -15,7 +15,8 @@ use std::{
 
 use etcd_operator_core::{
     etcd::{EtcdFailure, Look, MemberList, Refusal},
-    ids::{MemberId, MemberName, Uid},
+    ids::{MemberId, MemberName, PeerUrl, Uid},
+    member::is_volume_doomed,
     membership::{Call, Change, Doubt, Evidence, STEADY, Verdict, judge},
     reason::Reason,
     time::{Time, timeouts},
@@ -196,6 +197,7 @@ impl GuardState {
                 list: &listed,
                 looks: &looks,
                 second_look: second.as_ref(),
+                doomed: is_doomed(change.peer_url(), &seen),
                 doubt: self.doubt.as_ref(),
             };
             let verdict = judge(&change, &evidence);
@@ -376,6 +378,12 @@ fn refused(refusal: &Refusal) -> Answer {
             wait(Reason::UnhealthyCluster, Duration::from_secs(5))
         }
     }
+}
+
+/// Whether the volume of the member at this peer URL is lost, as far as the stores show.
+fn is_doomed(peer_url: &PeerUrl, seen: &SeenCluster) -> bool {
+    let member = seen.members.iter().find(|m| m.member.peer_url == *peer_url);
+    member.is_some_and(|m| is_volume_doomed(&m.pvc, &m.member.recorded))
 }
 
 /// Every member that can be dialled.

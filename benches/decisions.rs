@@ -188,6 +188,7 @@ fn judgement(criterion: &mut Criterion) {
             list: &members,
             looks: &looks,
             second_look: Some(&second),
+            doomed: false,
             doubt: None,
         };
         let change = Change::Promote { peer_url: peer_url(learner) };

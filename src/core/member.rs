@@ -254,6 +254,15 @@ fn not_asked_yet(s: &MemberSituation) -> bool {
     matches!(s.list, ListFact::Unknown { since } if s.now.since(since) < timeouts::GUARD_TURN)
 }
 
+/// Whether the volume that holds a member's data is gone, on its way out, or another one.
+pub fn is_volume_doomed(pvc: &Presence<PvcView>, recorded: &MemberRecord) -> bool {
+    match (pvc, &recorded.pvc_uid) {
+        (Presence::Present(pvc), Some(uid)) => !pvc.ours || pvc.deleting || pvc.uid != *uid,
+        (Presence::Absent, Some(_)) => true,
+        (Presence::Unknown, _) | (_, None) => false,
+    }
+}
+
 /// The volume that the member may start on: the recorded one and no other, recorded before use.
 fn volume(s: &MemberSituation) -> Result<&PvcView, MemberDecision> {
     let recorded = &s.facts.member.recorded;
@@ -305,13 +314,15 @@ fn join(s: &MemberSituation) -> Option<MemberDecision> {
             // Membership moved before its first boot: the old list would end its process at each start.
             Some(MemberDecision::Act(MemberAction::RecordJoin { initial_cluster: wanted }))
         }
+        // Nobody can say, and etcd took it once: it starts with the list that it was given then, which is ignored
+        // over data. It may be the voter without which nobody can say anything ever again.
+        (ListFact::Unknown { .. }, _) if !member.initial_cluster.is_empty() => None,
         // Deleted before it joined: there is nothing to add.
         _ if !member.stays() => Some(wait(Reason::MemberLeaving)),
         _ if member.initial_cluster.is_empty() => {
             Some(MemberDecision::Act(MemberAction::Ask(Change::Add { peer_url: member.peer_url.clone() })))
         }
-        (ListFact::Known { .. }, None) => Some(wait(Reason::RemovedFromEtcd)),
-        (ListFact::Unknown { .. }, _) => Some(wait_soon(Reason::NotKnownYet)),
+        _ => Some(wait(Reason::RemovedFromEtcd)),
     }
 }
 

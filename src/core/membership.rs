@@ -85,6 +85,9 @@ pub struct Evidence<'a> {
     pub looks: &'a BTreeMap<MemberId, Look>,
     /// For a promotion: a second look at the learner, taken at least [`STEADY`] after the first.
     pub second_look: Option<&'a Look>,
+    /// The volume of the member that the change is about is gone or on its way out (see
+    /// [`crate::member::is_volume_doomed`]).
+    pub doomed: bool,
     /// What is still open from before.
     pub doubt: Option<&'a Doubt>,
 }
@@ -189,6 +192,7 @@ pub fn judge(change: &Change, evidence: &Evidence<'_>) -> Verdict {
             foreign_cluster,
             in_doubt,
             promoted_already,
+            learner_doomed,
             learner_not_answering,
             learner_behind,
             quorum_of_more_not_serving,
@@ -262,6 +266,12 @@ fn promoted_already(change: &Change, e: &Evidence<'_>) -> Option<Verdict> {
         Some(m) if !m.is_learner => Some(Verdict::AlreadyDone),
         Some(_) => None,
     }
+}
+
+/// Its process may still answer, and ends with its Pod: the voter would be lost as soon as it is one. The asker
+/// knows by now, and the question is from before.
+fn learner_doomed(_: &Change, e: &Evidence<'_>) -> Option<Verdict> {
+    if e.doomed { wait(Reason::VolumeMissing) } else { None }
 }
 
 /// etcd would promote a learner that has died, and in a cluster of one voter quorum is then lost

@@ -222,6 +222,7 @@ impl Turn {
             list: &list,
             looks: &looks,
             second_look: second_look.as_ref(),
+            doomed: false,
             doubt: doubt.as_ref(),
         };
         judge(&self.change, &evidence)

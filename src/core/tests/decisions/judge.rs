@@ -17,6 +17,7 @@ struct Case {
     list: MemberList,
     looks: BTreeMap<MemberId, Look>,
     second: Option<Look>,
+    doomed: bool,
     doubt: Option<Doubt>,
 }
 
@@ -29,7 +30,7 @@ fn all_well(members: Vec<ListedMember>) -> Case {
             (m.id, if m.is_learner { learns(n) } else { serves(n) })
         })
         .collect();
-    Case { cluster_id: Some(CLUSTER), list: list(members), looks, second: None, doubt: None }
+    Case { cluster_id: Some(CLUSTER), list: list(members), looks, second: None, doomed: false, doubt: None }
 }
 
 impl Case {
@@ -62,6 +63,7 @@ impl Case {
                 list: &self.list,
                 looks: &self.looks,
                 second_look: self.second.as_ref(),
+                doomed: self.doomed,
                 doubt: self.doubt.as_ref(),
             },
         )
@@ -188,6 +190,13 @@ fn promotable() -> Case {
 #[test]
 fn a_learner_that_answered_twice_and_is_close_is_promoted() {
     assert_eq!(promotable().judge(&promote(1)), Verdict::Allow(Call::Promote(id(1))));
+}
+
+// LS-08: it was asked for before the volume was deleted, and the process still answers until its Pod ends.
+#[test]
+fn a_learner_whose_volume_is_lost_is_never_promoted() {
+    let doomed = Case { doomed: true, ..promotable() };
+    assert_eq!(doomed.reason(&promote(1)), Reason::VolumeMissing);
 }
 
 #[test]

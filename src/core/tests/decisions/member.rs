@@ -6,7 +6,7 @@ use etcd_operator_core::{
     departure::Departure,
     etcd::{Look, MemberStatus},
     ids::{ClusterId, MemberId},
-    member::{MemberAction, MemberDecision, decide, instruction},
+    member::{MemberAction, MemberDecision, decide, instruction, is_volume_doomed},
     membership::Change,
     reason::Reason,
     time::Time,
@@ -134,13 +134,12 @@ fn a_joiners_list_follows_the_membership_until_its_first_answer() {
 }
 
 #[test]
-fn a_joiner_that_etcd_lists_no_more_waits_and_one_without_a_list_too() {
+fn a_joiner_that_etcd_lists_no_more_waits() {
     let mut m = newcomer(3);
     m.pvc = Presence::Present(pvc(3));
     m.member.recorded.pvc_uid = Some("pvc3".into());
     m.member.initial_cluster = alone(3);
-    assert_eq!(waits(&situation(m.clone())), Reason::RemovedFromEtcd);
-    assert_eq!(waits(&with(m, |s| s.list = ListFact::Unknown { since: Time(0) })), Reason::NotKnownYet);
+    assert_eq!(waits(&situation(m)), Reason::RemovedFromEtcd);
 }
 
 /// `instruction` for a seed or a joiner, answered or not, formed or not.
@@ -278,6 +277,24 @@ fn what_was_stripped_from_a_pod_is_put_back() {
     }
 }
 
+// MQ-10: promoted before its ID was on record, and its Pod is gone: the other voter alone has no quorum to list it.
+#[test]
+fn a_joiner_that_etcd_took_gets_its_pod_back_while_nobody_can_list_it() {
+    let initial_cluster = format!("{},{}", alone(0), alone(1));
+    for leaves in [false, true] {
+        let mut m = if leaves { leaving(voter(1)) } else { voter(1) };
+        m.member.recorded.member_id = None;
+        m.member.initial_cluster = initial_cluster.clone();
+        let lost = MemberFacts { pod: Presence::Absent, look: unknown(), ..m };
+        let s = with(lost, |s| {
+            s.list = ListFact::Unknown { since: Time(0) };
+            s.departure = Departure::Hold(Reason::NotKnownYet);
+        });
+        let MemberAction::CreatePod { instruction, .. } = act(&s) else { panic!() };
+        assert_eq!(instruction, JoinInstruction::Existing { initial_cluster: initial_cluster.clone() });
+    }
+}
+
 // LS-03
 #[test]
 fn a_pod_whose_forerunners_never_ran_etcd_waits_for_its_moment_and_is_made_then() {
@@ -289,6 +306,23 @@ fn a_pod_whose_forerunners_never_ran_etcd_waits_for_its_moment_and_is_made_then(
     let eight = Duration::from_secs(8);
     assert_eq!(early, MemberDecision::Wait { reason: Reason::PodEnded, again: eight });
     assert!(matches!(act(&lost(NOW)), MemberAction::CreatePod { .. }));
+}
+
+#[test]
+fn a_volume_is_doomed_that_is_gone_or_going_or_another_one_and_nobody_is_for_what_is_not_known() {
+    let recorded = voter(1).member.recorded;
+    let is = |pvc: &Presence<PvcView>| is_volume_doomed(pvc, &recorded);
+    assert!(!is(&Presence::Present(pvc(1))));
+    assert!(!is(&Presence::Unknown));
+    assert!(is(&Presence::Absent));
+    for lost in [
+        PvcView { deleting: true, ..pvc(1) },
+        PvcView { ours: false, ..pvc(1) },
+        PvcView { uid: "another".into(), ..pvc(1) },
+    ] {
+        assert!(is(&Presence::Present(lost.clone())), "{lost:?}");
+    }
+    assert!(!is_volume_doomed(&Presence::Absent, &newcomer(1).member.recorded), "it has no volume yet");
 }
 
 #[test]

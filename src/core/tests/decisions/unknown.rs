@@ -86,6 +86,7 @@ fn with_nobody_looked_at_no_voter_is_removed_and_nobody_promoted() {
         list: &members,
         looks: &looks,
         second_look: Some(&Look::Unknown { since: Time(0) }),
+        doomed: false,
         doubt: None,
     };
     for n in 0..4 {

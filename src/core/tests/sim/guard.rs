@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use etcd_operator_core::{
     etcd::{Look, MemberList},
-    ids::MemberId,
+    ids::{MemberId, PeerUrl},
+    member::is_volume_doomed,
     membership::{Change, Doubt, Evidence, STEADY, Verdict},
     time::{Time, timeouts},
     view::{ListFact, Presence},
@@ -167,6 +168,7 @@ impl Operator {
             list: &list,
             looks,
             second_look: turn.second.as_ref(),
+            doomed: self.is_doomed(change.peer_url()),
             doubt: guard.doubt.as_ref(),
         };
         let verdict = mutants::judge(w.mutant, &change, &evidence);
@@ -184,6 +186,18 @@ impl Operator {
             Verdict::Refuse(reason) => w.coverage.hit("judge refuses", reason.as_str()),
         }
         false
+    }
+
+    /// Whether the stores show that the volume of the member at this peer URL is lost.
+    fn is_doomed(&self, peer_url: &PeerUrl) -> bool {
+        let members = self.stores.members.as_deref().unwrap_or_default();
+        let Some(o) = members.iter().find(|o| o.view.peer_url == *peer_url) else { return false };
+        let pvc = match self.stores.pvc(o.m) {
+            Presence::Unknown => Presence::Unknown,
+            Presence::Absent => Presence::Absent,
+            Presence::Present(pvc) => Presence::Present(pvc.view.clone()),
+        };
+        is_volume_doomed(&pvc, &o.view.recorded)
     }
 
     /// A linearizable list through any member that serves. It is published before any answer.
