@@ -261,6 +261,12 @@ fn progressing(s: &ClusterSituation, record: &ClusterRecord, stop: Option<&(Reas
         ClusterDecision::Wait(Reason::AllMembersLost) => {
             condition(Verdict::False, Reason::AllMembersLost, "nothing is left to work with")
         }
+        // Right after a start nobody has been looked at, and what was said before may well be true.
+        ClusterDecision::Wait(Reason::MembersUnhealthy)
+            if record.progress_deadline.is_none() && ready(s).is_none() =>
+        {
+            condition(Verdict::Unknown, Reason::NotKnownYet, "the members have not been looked at yet")
+        }
         // Without a deadline the target was reached before: what fell ill since is Degraded's to tell.
         ClusterDecision::Wait(Reason::MembersUnhealthy) if record.progress_deadline.is_none() => condition(
             Verdict::False,

@@ -11,6 +11,9 @@ const IDENTITY: (&str, &str) = ("POD_UID", "00000000-0000-4000-8000-000000000001
 /// until no call of the former life can be applied any more.
 const LIFE: Duration = Duration::from_secs(90);
 
+/// From the moment at which everybody can see the last write to the end of the process that made it.
+const LAST_WRITE: Duration = Duration::from_secs(10);
+
 /// `effect:before` and `effect:after` for each effect.
 pub fn points(effects: &[&str]) -> Vec<String> {
     effects.iter().flat_map(|effect| [format!("{effect}:before"), format!("{effect}:after")]).collect()
@@ -26,7 +29,10 @@ pub async fn run(scene: &mut Scene, points: &[String], cluster: &str, n: usize) 
         let mut operator = scene.operator.take().expect("it was started");
         let status = tokio::select! {
             status = operator.wait(LIFE) => status.unwrap(),
-            _ = converged(scene, cluster, n, LIFE) => panic!("{cluster} has its {n} voters, and {point} was never reached"),
+            // The write that ends at this point may be the one that makes the cluster whole.
+            _ = converged(scene, cluster, n, LIFE) => operator.wait(LAST_WRITE).await.unwrap_or_else(|error| {
+                panic!("{cluster} has its {n} voters, and {point} was never reached: {error}")
+            }),
         };
         scene.operator = Some(operator);
         let log = scene.operator_log();

@@ -296,3 +296,16 @@ fn pods_that_never_ran_etcd_are_told_by_number_once_they_are_no_accident() {
     assert_eq!((told.verdict, told.reason), (Verdict::True, Reason::PodEnded));
     assert!(told.message.contains("4 Pods"), "{}", told.message);
 }
+
+// MT-03: a new life of the operator has nothing to say about a settled cluster before it has looked.
+#[test]
+fn before_the_first_look_a_settled_cluster_is_neither_reconciled_nor_not() {
+    let unlooked = |n| MemberFacts { look: unknown(), ..voter(n) };
+    let mut s = cluster(3, vec![unlooked(0), unlooked(1), unlooked(2)]);
+    s.cluster.recorded.progress_deadline = None;
+    let r = report(&s);
+    assert_eq!((r.available.verdict, r.progressing.verdict), (Verdict::Unknown, Verdict::Unknown));
+    assert_eq!((r.ready_members, r.degraded.verdict), (None, Verdict::Unknown));
+    s.members = vec![voter(0), voter(1), MemberFacts { look: silent(), ..voter(2) }];
+    assert_eq!(says(&report(&s).progressing), (Verdict::False, Reason::Reconciled));
+}
