@@ -265,6 +265,10 @@ fn keep(s: &ClusterSituation, wanted: usize) -> ClusterDecision {
         if voters > wanted {
             return ClusterDecision::Wait(Reason::MemberLeaving);
         }
+        // The spec asks for another number by now, which the next status records: nobody is made for the old one.
+        if wanted != s.cluster.replicas {
+            return ClusterDecision::Wait(Reason::InProgress);
+        }
         if s.list.list().is_none() {
             return ClusterDecision::Wait(Reason::NotKnownYet);
         }

@@ -266,3 +266,13 @@ fn before_the_target_is_recorded_nothing_is_created() {
     s.cluster.recorded.target = None;
     assert_eq!(waits(&s), Reason::InProgress);
 }
+
+// AP-08: a member is deleted and the size lowered while nobody looks; both are seen in the same moment.
+#[test]
+fn nobody_is_made_for_a_number_that_the_spec_no_longer_asks_for() {
+    let mut s = cluster(3, vec![voter(0), voter(1), leaving(voter(2))]);
+    s.cluster.replicas = 1;
+    assert_eq!(decide(&s), ClusterDecision::Wait(Reason::InProgress));
+    s.cluster.replicas = 3;
+    assert_eq!(decide(&s), ClusterDecision::Act(ClusterAction::CreateMember { seed: false }));
+}
