@@ -319,9 +319,7 @@ impl Kubernetes {
         instruction: &JoinInstruction,
         voter: bool,
     ) -> Result<Outcome, ApiFailure> {
-        let namespace = &key.cluster.namespace;
-        let seen = self.0.stores.pod(namespace, key.name.as_str());
-        let found = seen.or_else(|| self.0.unseen.get(namespace, key.name.as_str()));
+        let found = self.pod(&key.cluster.namespace, key.name.as_str());
         let Some(pod) = found.filter(|p| p.metadata.uid.as_deref() == Some(pod_uid.as_str())) else {
             return Ok(Outcome::Outdated);
         };

@@ -7,7 +7,10 @@ use etcd_operator_api::{EtcdCluster, EtcdMember, names};
 use etcd_operator_core::view::{ClusterView, Presence, ServiceKind, ServiceState};
 use etcd_operator_etcd::{Expected, Target};
 use etcd_operator_kubernetes::{drift, objects, view};
-use k8s_openapi::{api::core::v1::Service, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::{
+    api::core::v1::{Pod, Service},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use kube::ResourceExt;
 
 use super::{
@@ -67,10 +70,10 @@ impl Kubernetes {
 
     fn shown_member(&self, key: &ClusterKey, object: Arc<EtcdMember>) -> ShownMember {
         let name = object.name_any();
-        let (stores, unseen) = (&self.0.stores, &self.0.unseen);
-        let pod = stores.pod(&key.namespace, &name).or_else(|| unseen.get(&key.namespace, &name));
+        let pod = self.pod(&key.namespace, &name);
         let pvc_name = names::pvc(&name);
-        let pvc = stores.pvc(&key.namespace, &pvc_name).or_else(|| unseen.get(&key.namespace, &pvc_name));
+        let pvc = self.0.stores.pvc(&key.namespace, &pvc_name);
+        let pvc = pvc.or_else(|| self.0.unseen.get(&key.namespace, &pvc_name));
         // A volume that was there is not gone because a label of it is. That of a member on its way out is looked
         // for too, since it may have to serve until its replacement does; but it counts as gone meanwhile, so that
         // a departure does not wait for a read each time that it has deleted a volume itself.
@@ -78,6 +81,11 @@ impl Kubernetes {
         let was_there = object.status.as_ref().is_some_and(|status| status.pvc_uid.is_some());
         let pvc_unknown = pvc.is_none() && was_there && !self.is_missing(&object) && stays;
         ShownMember { object, pod, pvc, pvc_unknown }
+    }
+
+    /// The Pod of that name, if the watch shows it or a live read found it.
+    pub(super) fn pod(&self, namespace: &str, name: &str) -> Option<Arc<Pod>> {
+        self.0.stores.pod(namespace, name).or_else(|| self.0.unseen.get(namespace, name))
     }
 
     /// The Service of that name, if the watch shows it or a live read found it.
