@@ -374,19 +374,19 @@ impl MemberState {
             return JUST_DONE;
         }
         let key = self.args.key.clone();
-        self.acting = Some(action.clone());
         match action {
             MemberAction::Ask(change) => return self.ask(myself, change, now),
-            MemberAction::Record(record) => {
+            MemberAction::Record(ref record) => {
                 let mut facts = facts.clone();
-                facts.member.recorded = record;
+                facts.member.recorded = record.clone();
                 match self.args.hands.write_member_status(&key, &facts, None, now) {
-                    Some(effect) => self.start(myself, effect, mine, now),
+                    Some(effect) => self.start(myself, effect, Some(action), mine, now),
                     None => return self.pace.stretched(Duration::from_secs(1)),
                 }
             }
             MemberAction::ConfirmOwner => {
                 self.busy = true;
+                self.acting = Some(action);
                 let read = bounded(Call::Read, self.args.hands.confirm(&key.cluster));
                 let formed = |seen: SeenCluster| {
                     seen.cluster.present().is_some_and(|c| c.recorded.cluster_id.is_some())
@@ -396,21 +396,24 @@ impl MemberState {
             }
             action => {
                 self.args.metrics.acted(action.name());
-                let effect = self.args.hands.act_member(&key, action);
-                self.start(myself, effect, mine, now);
+                let effect = self.args.hands.act_member(&key, action.clone());
+                self.start(myself, effect, Some(action), mine, now);
             }
         }
         STEADY_LOOK
     }
 
+    /// Starts an effect: of this action, or none's when it only says in the status what is waited for.
     fn start(
         &mut self,
         myself: &ActorRef<MemberMsg>,
         effect: crate::ports::Effect,
+        action: Option<MemberAction>,
         mine: &SeenMember,
         now: Time,
     ) {
         self.busy = true;
+        self.acting = action;
         self.acted_on = Some((mine.version.clone(), now));
         self.tasks.run(myself, bounded(Call::Write, effect), MemberMsg::Effect, MemberMsg::Panicked);
     }
@@ -451,7 +454,7 @@ impl MemberState {
     ) {
         let trouble = notable(facts, reason);
         if let Some(effect) = self.args.hands.write_member_status(&self.args.key, facts, trouble, now) {
-            self.start(myself, effect, mine, now);
+            self.start(myself, effect, None, mine, now);
         }
     }
 
