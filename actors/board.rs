@@ -186,8 +186,8 @@ impl Board {
             let thrown_out = b.thrown_out.get(uid).copied().unwrap_or_default();
             (b.looks.get(uid).cloned(), b.members_refused.get(uid).cloned(), thrown_out)
         });
-        // A look at a former Pod says nothing about the present one.
-        let current = looked.filter(|l| seen.pod.present().is_some_and(|p| p.uid == l.pod_uid));
+        // A look at a former Pod says nothing about the present one, and at one that has ended since nothing any more.
+        let current = looked.filter(|l| seen.pod.present().is_some_and(|p| p.uid == l.pod_uid && !p.ended));
         let (look, stalled) = current.map_or((Look::Unknown { since: now }, false), |l| (l.look, l.stalled));
         MemberFacts {
             member: seen.member.clone(),

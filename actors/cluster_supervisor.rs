@@ -11,6 +11,7 @@ use std::{sync::Arc, time::Duration};
 use etcd_operator_core::{
     cluster::{ClusterAction, ClusterDecision, STEADY_LOOK, decide, is_about_to_show},
     ids::MemberName,
+    pause::is_paused,
     reason::Reason,
     report::{Report, report},
     time::Time,
@@ -280,8 +281,9 @@ impl SupervisorState {
                     self.act(myself, &seen, &situation, now).min(ONE_WRITE)
                 };
                 self.children.wake_members();
-                let listed =
-                    situation.list.list().is_some() || situation.cluster.recorded.cluster_id.is_none();
+                let listed = situation.list.list().is_some()
+                    || situation.cluster.recorded.cluster_id.is_none()
+                    || is_paused(&situation);
                 if listed { next } else { next.min(Duration::from_secs(1)) }
             }
             None if matches!(seen.cluster, Presence::Unknown) => STEADY_LOOK,
@@ -304,7 +306,7 @@ impl SupervisorState {
 
     /// Asks the guard for a list: every second while there is none, else at each steady look.
     fn survey(&mut self, s: &ClusterSituation, now: Time) {
-        if s.cluster.recorded.cluster_id.is_none() {
+        if s.cluster.recorded.cluster_id.is_none() || is_paused(s) {
             return;
         }
         let every =
@@ -446,7 +448,9 @@ impl SupervisorState {
             ClusterAction::CreateMember { seed: false } if !known_to_be_absent => {
                 context.hands.confirm_members(&key)
             }
-            ClusterAction::DeleteMember { .. } => context.hands.confirm_members(&key),
+            ClusterAction::DeleteMember { .. } | ClusterAction::ParkMember { .. } => {
+                context.hands.confirm_members(&key)
+            }
             _ => return context.hands.act(&key, action, name),
         };
         Box::pin(async move {

@@ -39,6 +39,10 @@ const STEADY_LOOK: Duration = Duration::from_secs(30);
 /// Looks closer together than this tell nothing new.
 const CLOSEST_LOOK: Duration = Duration::from_millis(200);
 
+/// How long a granted restart may be begun. The guard counts the member as gone for longer than this and the call that
+/// ends its Pod.
+const GRANT: Duration = Duration::from_secs(2);
+
 /// A question that must wait is asked again as soon as the answer says for so many times, then half
 /// as often, and so on, down to once in [`LONGEST_WAIT`].
 const PATIENT_ASKS: u32 = 20;
@@ -95,6 +99,8 @@ pub(crate) struct MemberState {
     /// How often in a row the guard has said to wait.
     waits: u32,
     removed: bool,
+    /// The Pod whose restart the guard granted, and when.
+    granted: Option<(Uid, Time)>,
     owner_confirmed: bool,
     progress: Option<Progress>,
     /// The pauses between Pods whose process never answers.
@@ -143,6 +149,7 @@ impl Actor for MemberActor {
             ask_not_before: Time(0),
             waits: 0,
             removed: false,
+            granted: None,
             owner_confirmed: false,
             progress: None,
             pods: RestartBudget::for_pods(),
@@ -259,6 +266,9 @@ impl MemberState {
             Answer::Done => {
                 self.waits = 0;
                 self.removed |= matches!(change, Change::Remove { .. });
+                if let Change::Restart { pod_uid, .. } = change {
+                    self.granted = Some((pod_uid.clone(), now));
+                }
                 self.ask_not_before = now;
                 self.pace.news();
                 // What etcd now says of this member is to be seen at once.
@@ -358,6 +368,9 @@ impl MemberState {
             list: self.args.board.list(),
             departure,
             removed: self.removed && facts.member.deleting.is_some(),
+            granted: self.granted.as_ref().is_some_and(|(pod_uid, at)| {
+                now.since(*at) < GRANT && facts.pod.present().is_some_and(|p| p.uid == *pod_uid)
+            }),
         }
     }
 

@@ -121,6 +121,7 @@ impl Metrics {
             Change::Add { .. } => "add",
             Change::Promote { .. } => "promote",
             Change::Remove { .. } => "remove",
+            Change::Restart { .. } => "restart",
         };
         self.0.verdicts.get_or_create(&VerdictLabels { change, verdict, reason }).inc();
     }
@@ -132,6 +133,7 @@ impl Metrics {
             Call::Promote(_) => "member-promote",
             Call::Remove(_) => "member-remove",
             Call::MoveLeader { .. } => "move-leader",
+            Call::Restart(_) => "restart",
         };
         self.0.calls.get_or_create(&NameLabel { name }).inc();
     }

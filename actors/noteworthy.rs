@@ -31,10 +31,14 @@ pub(crate) fn notable(facts: &MemberFacts, reason: Option<Reason>) -> Option<(Re
         Reason::ForeignObject => {
             "an object of this member's name is not ours; it is left alone, delete or rename it"
         }
-        Reason::VolumeMissing => "its PVC is gone; delete this EtcdMember to replace it",
+        Reason::VolumeMissing => "its PVC is gone; it is replaced while the others hold a quorum",
         Reason::VolumeReplaced => {
-            "its PVC is another one than the recorded; delete this EtcdMember to replace it"
+            "its PVC is another one than the recorded; it is replaced while the others hold a quorum"
         }
+        Reason::MemoryLost => {
+            "its data was in the memory of a Pod that is gone; it is replaced while the others hold a quorum"
+        }
+        Reason::Paused => "the cluster is paused; its data stays",
         Reason::RemovedFromEtcd => "etcd does not list it any more",
         Reason::PodEnded => {
             "its Pods do not get to run etcd; new ones come at growing intervals, see their Events"

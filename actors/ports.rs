@@ -152,6 +152,14 @@ pub enum Step {
     LeaderMoved,
     /// An EtcdMember's deletion was asked for by us.
     MemberDeleted,
+    /// A member was paused: its Pod goes, its data stays.
+    MemberParked,
+    /// A member is to be restarted, so that a changed spec reaches it.
+    RestartPermitted,
+    /// More room was asked for on a member's volume.
+    VolumeGrown,
+    /// A paused member is to run again.
+    MemberWoken,
     /// A Pod was created.
     PodCreated,
     /// A Pod was deleted.

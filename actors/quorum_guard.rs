@@ -8,7 +8,7 @@
 //! and makes at most one membership call. One list answers all who must wait.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
     time::Duration,
 };
@@ -31,7 +31,7 @@ use crate::{
     clock::Clock,
     messages::{Answer, GuardMsg, MemberMsg, SupervisorMsg},
     metrics::Metrics,
-    ports::{ClusterKey, Hands, SeenCluster, Sight, Step},
+    ports::{ClusterKey, Hands, SeenCluster, SeenMember, Sight, Step},
     wake::Waker,
 };
 
@@ -40,6 +40,10 @@ const SOON: Duration = Duration::from_millis(500);
 
 /// etcd refuses a change until every voter has been connected for so long (its `HealthInterval`).
 const CONNECTED: Duration = Duration::from_secs(5);
+
+/// A granted restart may end its Pod for so long: the asker begins within 2 s, and its call to the API server is over
+/// after [`timeouts::API_CALL`].
+const RESTART: Duration = Duration::from_secs(timeouts::API_CALL.as_secs() + 3);
 
 /// The actor. Its state is in [`GuardState`].
 pub(crate) struct QuorumGuard;
@@ -88,6 +92,10 @@ pub(crate) struct GuardState {
     turn_pending: bool,
     /// When the voter that was promoted last was first seen to run: etcd counts its [`CONNECTED`] from then.
     newest: Option<Time>,
+    /// The restart that was granted last: the member, its Pod, and until when that may end.
+    granted: Option<(MemberId, Uid, Time)>,
+    /// When this guard began.
+    began: Time,
 }
 
 impl Actor for QuorumGuard {
@@ -102,7 +110,17 @@ impl Actor for QuorumGuard {
     ) -> Result<GuardState, ActorProcessingErr> {
         let doubt = (!args.fresh).then(|| Doubt::former_life(args.clock.now()));
         let questions = BTreeMap::new();
-        Ok(GuardState { args, doubt, questions, survey: false, turn_pending: false, newest: None })
+        let began = args.clock.now();
+        Ok(GuardState {
+            args,
+            doubt,
+            questions,
+            survey: false,
+            turn_pending: false,
+            newest: None,
+            granted: None,
+            began,
+        })
     }
 
     async fn handle(
@@ -142,6 +160,7 @@ fn rank(change: &Change, looks: &BTreeMap<MemberId, Look>, list: &MemberList) ->
         }
         Change::Promote { .. } => 1,
         Change::Add { .. } => 2,
+        Change::Restart { .. } => 3,
     }
 }
 
@@ -178,8 +197,14 @@ impl GuardState {
         if self.questions.is_empty() {
             return;
         }
+        // A former life may have sent an eviction that ends a Pod yet.
+        let permitted = seen.members.iter().any(|m| m.member.permit.is_some());
+        if permitted && self.doubt.is_some() && now.since(self.began) < RESTART {
+            return self.answer_all(&Answer::Wait { reason: Reason::MembershipInDoubt, again: SOON });
+        }
+        let restarting = self.restarting(&seen, now);
         let by_id = by_id(&listed, &seen);
-        let looks = self.look_at(&by_id).await;
+        let looks = self.look_at(&by_id, &leaving(&listed, &seen)).await;
         let mut order: Vec<Uid> = self.questions.keys().cloned().collect();
         order.sort_by_key(|uid| {
             let question = self.questions.get(uid);
@@ -198,6 +223,11 @@ impl GuardState {
                 looks: &looks,
                 second_look: second.as_ref(),
                 doomed: is_doomed(change.peer_url(), &seen),
+                restarting,
+                other_permit: seen
+                    .members
+                    .iter()
+                    .any(|m| m.member.permit.is_some() && m.member.peer_url != *change.peer_url()),
                 doubt: self.doubt.as_ref(),
             };
             let verdict = judge(&change, &evidence);
@@ -217,13 +247,26 @@ impl GuardState {
         }
     }
 
+    /// The member whose restart was granted, as long as its Pod may still end by that.
+    fn restarting(&self, seen: &SeenCluster, now: Time) -> Option<MemberId> {
+        let (id, pod_uid, until) = self.granted.as_ref()?;
+        let there = seen.members.iter().any(|m| m.pod.present().is_some_and(|p| p.uid == *pod_uid));
+        (there && now < *until).then_some(*id)
+    }
+
     /// A look at every member that we have an address for, all at once.
-    async fn look_at(&self, by_id: &HashMap<MemberId, Target>) -> BTreeMap<MemberId, Look> {
+    async fn look_at(
+        &self,
+        by_id: &HashMap<MemberId, Target>,
+        leaving: &BTreeSet<MemberId>,
+    ) -> BTreeMap<MemberId, Look> {
         let looks = by_id.iter().map(|(id, target)| async {
             let look = self.args.reader.look(target).await;
-            // Another member at this address says nothing about the one that was meant.
+            // Another member at this address says nothing about the one that was meant, and one whose Pod is on its way
+            // out serves no longer than that.
             let stranger = look.status().is_some_and(|s| s.member_id != *id);
-            (*id, if stranger { Look::Unknown { since: self.now() } } else { look })
+            let ends = leaving.contains(id) && look.status().is_some();
+            (*id, if stranger || ends { Look::Unknown { since: self.now() } } else { look })
         });
         futures::future::join_all(looks).await.into_iter().collect()
     }
@@ -253,6 +296,10 @@ impl GuardState {
         by_id: &HashMap<MemberId, Target>,
         looks: &BTreeMap<MemberId, Look>,
     ) -> Answer {
+        if let (Call::Restart(id), Change::Restart { pod_uid, .. }) = (&call, change) {
+            self.granted = Some((*id, pod_uid.clone(), self.now() + RESTART));
+            return Answer::Done;
+        }
         let voters = voters(by_id, looks);
         // AP-06: a call that outlives our ownership could run beside a successor's.
         if !(self.args.owns_for)(timeouts::MEMBERSHIP_CALL + Duration::from_millis(500)) {
@@ -271,6 +318,8 @@ impl GuardState {
                     voters.into_iter().filter(|v| v.expected.member_id != Some(*id)).collect();
                 writer.remove(&others, *id).await.map(Some)
             }
+            // Granted above, without a call.
+            Call::Restart(_) => Ok(None),
             Call::MoveLeader { from, to } => match by_id.get(from) {
                 Some(leader) => writer.move_leader(leader, *to).await.map(|()| None),
                 None => Err(EtcdFailure::Unreachable("the leader has no address".into())),
@@ -355,6 +404,7 @@ impl GuardState {
             Change::Add { .. } => (Step::LearnerAdded, format!("member {name} was added as learner")),
             Change::Promote { .. } => (Step::MemberPromoted, format!("member {name} is a voter now")),
             Change::Remove { .. } => (Step::MemberRemoved, format!("member {name} was removed from etcd")),
+            Change::Restart { .. } => return,
         };
         self.args.hands.tell(&self.args.key, step, Some(name), note);
     }
@@ -380,10 +430,19 @@ fn refused(refusal: &Refusal) -> Answer {
     }
 }
 
-/// Whether the volume of the member at this peer URL is lost, as far as the stores show.
+/// Whether the data of the member at this peer URL is lost or about to be, as far as the stores show.
 fn is_doomed(peer_url: &PeerUrl, seen: &SeenCluster) -> bool {
     let member = seen.members.iter().find(|m| m.member.peer_url == *peer_url);
-    member.is_some_and(|m| is_volume_doomed(&m.pvc, &m.member.recorded))
+    member.is_some_and(|m| {
+        let pod_goes = m.pod.present().is_none_or(|pod| pod.deleting || pod.ended);
+        if m.member.memory { pod_goes } else { is_volume_doomed(&m.pvc, &m.member.recorded) }
+    })
+}
+
+/// Members whose Pod is on its way out, by whomever.
+fn leaving(list: &MemberList, seen: &SeenCluster) -> BTreeSet<MemberId> {
+    let ends = |m: &&SeenMember| m.pod.present().is_some_and(|pod| pod.deleting);
+    seen.members.iter().filter(ends).filter_map(|m| Some(list.at(&m.member.peer_url)?.id)).collect()
 }
 
 /// Every member that can be dialled.

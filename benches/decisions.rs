@@ -78,11 +78,16 @@ fn facts(n: u64) -> MemberFacts {
         seed: n == 1,
         founds: CLUSTER,
         dormant: false,
+        memory: false,
         initial_cluster: format!("{}={}", name(n), peer_url(n)),
         created: Time(n),
         deleting: None,
         finalizer: true,
+        blueprint: Blueprint::default(),
+        generation: 1,
+        permit: None,
         recorded: MemberRecord {
+            version: None,
             member_id: Some(MemberId(n)),
             is_voter: true,
             ready: true,
@@ -103,11 +108,21 @@ fn facts(n: u64) -> MemberFacts {
         labels_right: true,
         instruction: member::instruction(&view, true),
         trouble: None,
+        restarts: 0,
+        made_from: 1,
     };
     MemberFacts {
         member: view,
         pod: Presence::Present(pod),
-        pvc: Presence::Present(PvcView { uid: pvc, ours: true, deleting: false, labels_right: true }),
+        pvc: Presence::Present(PvcView {
+            uid: pvc,
+            ours: true,
+            deleting: false,
+            labels_right: true,
+            requested: Some(1 << 30),
+            capacity: Some(1 << 30),
+            awaits_restart: false,
+        }),
         look: look(n, false, NOW),
         stalled: false,
         refused: None,
@@ -117,7 +132,7 @@ fn facts(n: u64) -> MemberFacts {
 
 fn cluster_of(voters: u64) -> ClusterSituation {
     let replicas = usize::try_from(voters).unwrap_or(usize::MAX);
-    let target = Target { replicas, template: "template".into() };
+    let target = Target { replicas, template: "template".into(), blueprint: Blueprint::default() };
     ClusterSituation {
         now: NOW,
         cluster: ClusterView {
@@ -128,11 +143,14 @@ fn cluster_of(voters: u64) -> ClusterSituation {
             refused: vec![],
             replicas,
             template: target.template.clone(),
+            blueprint: Blueprint::default(),
+            rolls: true,
             progress_deadline_seconds: 600,
             recorded: ClusterRecord {
                 cluster_id: Some(CLUSTER),
                 target: Some(target),
                 progress_deadline: None,
+                drift: Some(Drift::Rolled),
             },
         },
         services: [ServiceKind::Headless, ServiceKind::Client].map(|kind| (kind, ServiceState::Right)).into(),

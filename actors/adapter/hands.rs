@@ -13,6 +13,7 @@ use etcd_operator_core::{
     member::MemberAction,
     reason::Reason as CoreReason,
     report::Report,
+    roll::{Part, Permit},
     time::Time,
     view::{JoinInstruction, MemberFacts, MemberRecord, ServiceKind},
 };
@@ -74,6 +75,11 @@ impl Hands for Kubernetes {
                 ClusterAction::DeleteMember { name, uid, why } => {
                     this.delete_member(&key, &name, &uid, why).await
                 }
+                ClusterAction::ParkMember { name, uid } => this.set_dormant(&key, &name, &uid, true).await,
+                ClusterAction::WakeMember { name, uid } => this.set_dormant(&key, &name, &uid, false).await,
+                ClusterAction::UpdateMember { name, uid, part, permit } => {
+                    this.update_member(&key, &name, &uid, part, permit.as_ref()).await
+                }
                 // A read, which the supervisor does by `confirm`.
                 ClusterAction::ConfirmMembers => Ok(Outcome::Already),
             }
@@ -107,12 +113,19 @@ impl Hands for Kubernetes {
                     Ok(Outcome::Done)
                 }
                 MemberAction::CreatePod { instruction, pvc_uid } => {
-                    this.create_pod(&key, &member, &instruction, &pvc_uid).await
+                    this.create_pod(&key, &member, &instruction, pvc_uid.as_ref()).await
                 }
                 MemberAction::PatchPod { pod_uid, instruction, voter_label } => {
                     this.patch_pod(&key, &member, &pod_uid, &instruction, voter_label).await
                 }
-                MemberAction::DeletePod { pod_uid, why } => this.delete_pod(&key, &pod_uid, why).await,
+                MemberAction::DeletePod { pod_uid, why } => this.end_pod(&key, &pod_uid, why, false).await,
+                MemberAction::EvictPod { pod_uid, why } => this.end_pod(&key, &pod_uid, why, true).await,
+                MemberAction::ClearPermit => {
+                    let change = json!({ "metadata": { "annotations": { labels::PERMIT: null } } });
+                    this.0.writer.patch_member(&Target::of(&*member)?, change).await?;
+                    Ok(Outcome::Done)
+                }
+                MemberAction::GrowPvc { pvc_uid } => this.grow_pvc(&key, &member, &pvc_uid).await,
                 MemberAction::PatchPvc { pvc_uid } => this.patch_pvc(&key, &member, &pvc_uid).await,
                 MemberAction::DeletePvc { pvc_uid } => this.delete_pvc(&key, &pvc_uid).await,
                 MemberAction::Release => {
@@ -243,6 +256,75 @@ impl Kubernetes {
         Ok(Outcome::Done)
     }
 
+    /// Parks or wakes an EtcdMember, which says on itself whether a Pod of it is wanted.
+    async fn set_dormant(
+        &self,
+        key: &ClusterKey,
+        name: &MemberName,
+        uid: &Uid,
+        dormant: bool,
+    ) -> Result<Outcome, ApiFailure> {
+        let found = self.0.reader.get_member(&key.namespace, name.as_str()).await?;
+        let Some(member) = found.filter(|m| m.metadata.uid.as_deref() == Some(uid.as_str())) else {
+            return Ok(Outcome::Outdated);
+        };
+        if member.spec.dormant == dormant {
+            return Ok(Outcome::Already);
+        }
+        let change = json!({ "spec": { "dormant": dormant } });
+        self.0.writer.patch_member(&Target::of(&member)?, change).await?;
+        let (step, note) = if dormant {
+            (
+                Step::MemberParked,
+                format!("member {name} is paused; its data stays on PVC {}", names::pvc(name.as_str())),
+            )
+        } else {
+            (Step::MemberWoken, format!("member {name} is resumed"))
+        };
+        self.tell(key, step, Some(name), note);
+        Ok(Outcome::Done)
+    }
+
+    /// Brings a part of an EtcdMember's spec up to the target, and writes the permit with it: never one without the
+    /// other.
+    async fn update_member(
+        &self,
+        key: &ClusterKey,
+        name: &MemberName,
+        uid: &Uid,
+        part: Part,
+        permit: Option<&Permit>,
+    ) -> Result<Outcome, ApiFailure> {
+        let target = self.stored_cluster(key).and_then(|c| c.status.as_ref()?.observed.clone());
+        let found = self.0.reader.get_member(&key.namespace, name.as_str()).await?;
+        let found = found.filter(|m| m.metadata.uid.as_deref() == Some(uid.as_str()));
+        let (Some(target), Some(member)) = (target, found) else { return Ok(Outcome::Outdated) };
+        let wanted = objects::updated(&member, &target, part);
+        let mut change = patch::diff_of(Some(&member.spec), &wanted.spec)
+            .ok()
+            .flatten()
+            .map_or_else(|| json!({}), |spec| json!({ "spec": spec }));
+        if part == Part::Metadata {
+            change["metadata"] =
+                json!({ "labels": wanted.metadata.labels, "annotations": wanted.metadata.annotations });
+        }
+        if let Some(permit) = permit {
+            let mut permit = permit.clone();
+            if permit.generation > 0 {
+                // The API server counts this very patch, if it changes the spec.
+                let now = member.metadata.generation.and_then(|n| u64::try_from(n).ok()).unwrap_or_default();
+                permit.generation = now + u64::from(change.get("spec").is_some());
+            }
+            change["metadata"]["annotations"][labels::PERMIT] = json!(permit.to_text());
+        }
+        self.0.writer.patch_member(&Target::of(&member)?, change).await?;
+        if let Some(permit) = permit {
+            let note = format!("member {name} is to be restarted: {}", permit.reason);
+            self.tell(key, Step::RestartPermitted, Some(name), note);
+        }
+        Ok(Outcome::Done)
+    }
+
     async fn create_pvc(&self, key: &MemberKey, member: &EtcdMember) -> Result<Outcome, ApiFailure> {
         let wanted = objects::pvc(member).map_err(built)?;
         match self.0.writer.create_pvc(&wanted).await? {
@@ -266,17 +348,15 @@ impl Kubernetes {
         key: &MemberKey,
         member: &EtcdMember,
         instruction: &JoinInstruction,
-        pvc_uid: &Uid,
+        pvc_uid: Option<&Uid>,
     ) -> Result<Outcome, ApiFailure> {
         let namespace = &key.cluster.namespace;
-        if !self.take_fresh(pvc_uid) {
-            let pvc = self.0.reader.get_pvc(namespace, &names::pvc(key.name.as_str())).await?;
-            let recorded = pvc.is_some_and(|p| {
-                p.metadata.uid.as_deref() == Some(pvc_uid.as_str()) && p.metadata.deletion_timestamp.is_none()
-            });
-            if !recorded {
-                return Ok(Outcome::Outdated);
-            }
+        let stands = match pvc_uid {
+            Some(uid) => self.take_fresh(uid) || self.is_there(key, uid).await?,
+            None => self.has_no_data_yet(key, member, instruction).await?,
+        };
+        if !stands {
+            return Ok(Outcome::Outdated);
         }
         let wanted = objects::pod(member, &self.0.settings, instruction).map_err(built)?;
         match self.0.writer.create_pod(&wanted).await? {
@@ -296,6 +376,38 @@ impl Kubernetes {
                 self.note_existing(key, live, &format!("Pod {}", key.name))
             }
         }
+    }
+
+    /// Whether the member's PVC is the recorded one, by a live read.
+    async fn is_there(&self, key: &MemberKey, pvc_uid: &Uid) -> Result<bool, ApiFailure> {
+        let pvc = self.0.reader.get_pvc(&key.cluster.namespace, &names::pvc(key.name.as_str())).await?;
+        Ok(pvc.is_some_and(|p| {
+            p.metadata.uid.as_deref() == Some(pvc_uid.as_str()) && p.metadata.deletion_timestamp.is_none()
+        }))
+    }
+
+    /// Whether a member that keeps its data in memory has had no Pod that the store does not know of, and, if it is to
+    /// form the cluster, whether that has not formed: by live reads.
+    async fn has_no_data_yet(
+        &self,
+        key: &MemberKey,
+        member: &EtcdMember,
+        instruction: &JoinInstruction,
+    ) -> Result<bool, ApiFailure> {
+        let namespace = &key.cluster.namespace;
+        let pod_uid = |m: &EtcdMember| m.status.as_ref().and_then(|s| s.pod_uid.clone());
+        let live = self.0.reader.get_member(namespace, key.name.as_str()).await?;
+        let same = live.is_some_and(|live| {
+            live.metadata.uid == member.metadata.uid && pod_uid(&live) == pod_uid(member)
+        });
+        if !same || !matches!(instruction, JoinInstruction::New { .. }) {
+            return Ok(same);
+        }
+        let cluster = self.0.reader.get_cluster(namespace, &key.cluster.name).await?;
+        Ok(cluster.is_some_and(|c| {
+            c.metadata.uid.as_deref() == Some(key.cluster.uid.as_str())
+                && c.status.is_none_or(|status| status.cluster_id.is_none())
+        }))
     }
 
     /// Notes a PVC that this process has just created. No Pod has run on it, so the member has no data
@@ -323,32 +435,37 @@ impl Kubernetes {
         let Some(pod) = found.filter(|p| p.metadata.uid.as_deref() == Some(pod_uid.as_str())) else {
             return Ok(Outcome::Outdated);
         };
-        let wanted = labels::for_member(&member.spec.cluster_name, key.name.as_str());
+        let wanted = objects::labels_of(member);
+        let mut annotations = objects::annotations_of(member);
+        annotations.extend(objects::instruction_annotations(instruction));
         let mut set: BTreeMap<String, Value> = wanted.into_iter().map(|(k, v)| (k, json!(v))).collect();
         // A merge patch removes what it sets to null.
         set.insert(labels::ROLE.to_owned(), if voter { json!(labels::ROLE_VOTER) } else { Value::Null });
         let change = json!({ "metadata": {
             "labels": set,
-            "annotations": {
-                labels::INITIAL_CLUSTER: instruction.initial_cluster(),
-                labels::INITIAL_CLUSTER_STATE: instruction.state(),
-            },
+            "annotations": annotations,
         }});
         self.0.writer.patch_pod(&Target::of(&*pod)?, change).await?;
         Ok(Outcome::Done)
     }
 
-    async fn delete_pod(
+    async fn end_pod(
         &self,
         key: &MemberKey,
         pod_uid: &Uid,
         why: CoreReason,
+        evict: bool,
     ) -> Result<Outcome, ApiFailure> {
         let found = self.0.reader.get_pod(&key.cluster.namespace, key.name.as_str()).await?;
         let Some(pod) = found.filter(|p| p.metadata.uid.as_deref() == Some(pod_uid.as_str())) else {
             return Ok(Outcome::Already);
         };
-        let deleted = self.0.writer.delete_pod(&Target::of(&pod)?).await?;
+        let target = Target::of(&pod)?;
+        let deleted = if evict {
+            self.0.writer.evict_pod(&target).await?
+        } else {
+            self.0.writer.delete_pod(&target).await?
+        };
         if deleted == Deleted::Requested {
             self.tell(
                 &key.cluster,
@@ -371,8 +488,28 @@ impl Kubernetes {
         let Some(pvc) = found.filter(|p| p.metadata.uid.as_deref() == Some(pvc_uid.as_str())) else {
             return Ok(Outcome::Outdated);
         };
-        let wanted = labels::for_member(&member.spec.cluster_name, key.name.as_str());
-        self.0.writer.patch_pvc(&Target::of(&pvc)?, json!({ "metadata": { "labels": wanted } })).await?;
+        let (labels, annotations) = (objects::labels_of(member), objects::annotations_of(member));
+        let change = json!({ "metadata": { "labels": labels, "annotations": annotations } });
+        self.0.writer.patch_pvc(&Target::of(&pvc)?, change).await?;
+        Ok(Outcome::Done)
+    }
+
+    async fn grow_pvc(
+        &self,
+        key: &MemberKey,
+        member: &EtcdMember,
+        pvc_uid: &Uid,
+    ) -> Result<Outcome, ApiFailure> {
+        let name = names::pvc(key.name.as_str());
+        let found = self.0.reader.get_pvc(&key.cluster.namespace, &name).await?;
+        let Some(pvc) = found.filter(|p| p.metadata.uid.as_deref() == Some(pvc_uid.as_str())) else {
+            return Ok(Outcome::Outdated);
+        };
+        let size = &member.spec.storage.size;
+        let change = json!({ "spec": { "resources": { "requests": { "storage": size } } } });
+        self.0.writer.patch_pvc(&Target::of(&pvc)?, change).await?;
+        let note = format!("asked for {} on PVC {name}", size.0);
+        self.tell(&key.cluster, Step::VolumeGrown, Some(&key.name), note);
         Ok(Outcome::Done)
     }
 
@@ -426,6 +563,10 @@ fn reason_of(step: Step) -> Reason {
         Step::MemberRemoved => Reason::MemberRemoved,
         Step::LeaderMoved => Reason::LeaderMoved,
         Step::MemberDeleted => Reason::MemberLeaving,
+        Step::MemberParked => Reason::Dormant,
+        Step::RestartPermitted => Reason::RollingUpdate,
+        Step::VolumeGrown => Reason::VolumeGrows,
+        Step::MemberWoken => Reason::MemberWoken,
         Step::PodCreated => Reason::PodCreated,
         Step::PodDeleted => Reason::PodDeleted,
         Step::VolumeCreated => Reason::VolumeCreated,

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use etcd_operator_api::{EtcdCluster, EtcdMember, names};
+use etcd_operator_api::{EtcdCluster, EtcdMember, StorageMedium, names};
 use etcd_operator_core::view::{ClusterView, Presence, ServiceKind, ServiceState};
 use etcd_operator_etcd::{Expected, Target};
 use etcd_operator_kubernetes::{drift, objects, view};
@@ -79,6 +79,8 @@ impl Kubernetes {
         // a departure does not wait for a read each time that it has deleted a volume itself.
         let stays = object.metadata.deletion_timestamp.is_none();
         let was_there = object.status.as_ref().is_some_and(|status| status.pvc_uid.is_some());
+        // Data in memory needs no volume.
+        let was_there = was_there && object.spec.storage.medium == StorageMedium::Volume;
         let pvc_unknown = pvc.is_none() && was_there && !self.is_missing(&object) && stays;
         ShownMember { object, pod, pvc, pvc_unknown }
     }

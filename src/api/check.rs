@@ -54,16 +54,6 @@ impl EtcdClusterSpec {
             "spec.bootstrap.restore",
             "this build does not restore snapshots yet; create the cluster without bootstrap",
         );
-        add(
-            self.storage.medium == StorageMedium::Memory,
-            "spec.storage.medium",
-            "this build does not keep data in memory yet; create the cluster without medium",
-        );
-        add(
-            self.replicas == 0,
-            "spec.replicas",
-            "this build does not pause clusters yet; set replicas to 1 or more",
-        );
         found
     }
 
@@ -76,6 +66,13 @@ impl EtcdClusterSpec {
         add(
             "spec.replicas",
             (self.replicas < 0).then(|| "replicas is negative; set it to 0 or more".to_owned()),
+        );
+        add(
+            "spec.replicas",
+            (self.replicas == 0 && self.storage.medium == StorageMedium::Memory).then(|| {
+                "replicas is 0 and storage.medium is Memory: a pause would throw the data away; set replicas to 1 or more, or delete the cluster"
+                    .to_owned()
+            }),
         );
         add("spec.storage.size", bad_size(self));
         if let Some(options) = &self.options {
@@ -205,12 +202,18 @@ mod tests {
         s.bootstrap =
             Some(BootstrapSpec { restore: Some(RestoreSpec { source: SnapshotLocation::default() }) });
         assert_eq!(fields(&s), ["spec.bootstrap.restore"]);
-        s = spec();
+    }
+
+    // SZ-06
+    #[test]
+    fn a_cluster_in_memory_cannot_be_paused() {
+        let mut s = spec();
         s.storage.medium = StorageMedium::Memory;
-        assert_eq!(fields(&s), ["spec.storage.medium"]);
-        s = spec();
+        assert_eq!(s.invalid(), []);
         s.replicas = 0;
-        assert_eq!(fields(&s), ["spec.replicas"]);
+        assert_eq!(s.invalid().iter().map(|i| i.field).collect::<Vec<_>>(), ["spec.replicas"]);
+        s.storage.medium = StorageMedium::Volume;
+        assert_eq!((s.invalid(), s.unsupported()), (vec![], vec![]));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{AdditionalMetadata, EtcdClusterSpec, EtcdOptions, StorageSpec};
+use crate::{AdditionalMetadata, EtcdClusterSpec, EtcdMemberSpec, EtcdOptions, StorageSpec};
 
 /// What the operator knows about the cluster.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq)]
@@ -39,6 +39,11 @@ pub struct EtcdClusterStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed: Option<ObservedClusterSpec>,
 
+    /// What becomes of members that were made from another spec than `observed`. Absent until this operator has seen the
+    /// cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drift: Option<DriftMode>,
+
     /// When the change in progress is reported as stuck. Absent when nothing is in progress.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress_deadline: Option<Time>,
@@ -47,6 +52,15 @@ pub struct EtcdClusterStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::schema::conditions")]
     pub conditions: Vec<Condition>,
+}
+
+/// What becomes of members that were made from another spec.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DriftMode {
+    /// They were there when the cluster was taken over, and wait for the next edit of the spec.
+    Accepted,
+    /// They follow the spec.
+    Rolled,
 }
 
 /// The part of the spec that members are made from, as it was when the operator took it up.
@@ -86,6 +100,23 @@ pub struct ObservedClusterSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::schema::local_object_references")]
     pub image_pull_secrets: Vec<LocalObjectReference>,
+}
+
+impl From<&EtcdMemberSpec> for ObservedClusterSpec {
+    /// What a member was made from; `replicas` is 0, since a member knows no number.
+    fn from(spec: &EtcdMemberSpec) -> Self {
+        Self {
+            replicas: 0,
+            version: spec.version.clone(),
+            storage: spec.storage.clone(),
+            resources: spec.resources.clone(),
+            affinity: spec.affinity.clone(),
+            topology_spread_constraints: spec.topology_spread_constraints.clone(),
+            additional_metadata: spec.additional_metadata.clone(),
+            options: spec.options.clone(),
+            image_pull_secrets: spec.image_pull_secrets.clone(),
+        }
+    }
 }
 
 impl From<&EtcdClusterSpec> for ObservedClusterSpec {

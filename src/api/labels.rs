@@ -44,7 +44,9 @@ pub const RECONCILE_PAUSED: &str = "etcd-operator.cozystack.io/reconcile-paused"
 pub const INITIAL_CLUSTER_STATE: &str = "etcd-operator.cozystack.io/initial-cluster-state";
 /// On a Pod: `--initial-cluster`, which the kubelet reads at each start of the container.
 pub const INITIAL_CLUSTER: &str = "etcd-operator.cozystack.io/initial-cluster";
-/// On an EtcdMember: the leave to restart or defragment it, as reason and Pod UID. Written before
+/// On a Pod: `metadata.generation` of the EtcdMember that it was made from.
+pub const MEMBER_GENERATION: &str = "etcd-operator.cozystack.io/member-generation";
+/// On an EtcdMember: the leave to restart or defragment it, as `<reason>/<generation>/<Pod UID>`. Written before
 /// asking, cleared when the member is a healthy voter again. Any other open permit means: wait.
 pub const PERMIT: &str = "etcd-operator.cozystack.io/permit";
 

@@ -41,7 +41,7 @@ mod tls;
 
 pub use check::{Invalid, Unsupported};
 pub use cluster::{EtcdCluster, EtcdClusterSpec};
-pub use cluster_status::{EtcdClusterStatus, ObservedClusterSpec};
+pub use cluster_status::{DriftMode, EtcdClusterStatus, ObservedClusterSpec};
 pub use crd::{CrdError, crd_file_name, crds};
 pub use defrag::{
     DefragOutcome, DefragPhase, DefragRule, EtcdDefrag, EtcdDefragSpec, EtcdDefragStatus, MemberDefragStatus,

@@ -122,13 +122,40 @@ reasons! {
 
     // A member's volume and Pod.
 
-    /// The member's claim is gone, and its data with it. The member is replaced when the others hold a quorum.
+    /// The member's claim is gone, and its data with it. The member is replaced when the others hold a quorum; without
+    /// one, restore a snapshot into a new EtcdCluster.
     Warning VolumeMissing,
-    /// The member's claim is another one than recorded. Its Pod is not started on it; the member counts as lost.
+    /// The member's claim is another one than recorded. Its Pod is not started on it; the member is replaced when the
+    /// others hold a quorum.
     Warning VolumeReplaced,
-    /// The member's claim was deleted; it stays, with the data, only until the Pod ends. Delete the EtcdMember now, so
-    /// that it is replaced while it still serves.
+    /// The member's claim was deleted; it stays, with the data, only until the Pod ends. The member is replaced while it
+    /// still serves; leave its Pod alone until then.
     Warning VolumeTerminating,
+    /// The changed spec reaches the members one by one: each is restarted when all the others serve. If it lasts, look at
+    /// the member that the message names.
+    Normal RollingUpdate,
+    /// A volume has grown, and its file system waits for the next Pod. The member is restarted when its turn comes.
+    Normal VolumeGrows,
+    /// A volume cannot grow: its StorageClass or its driver does not allow it. Set storage.size back, or replace the members
+    /// on another class; new members get the new size.
+    Warning VolumeCannotGrow,
+    /// etcd cannot get from the version that runs to the one that the spec asks for. The cluster goes on as it is; the
+    /// message names the version to set first.
+    Warning VersionStepRefused,
+    /// The member kept its data in its Pod's memory, and the Pod is gone. The member is replaced when the others hold a
+    /// quorum; without one the data is lost, restore a snapshot into a new EtcdCluster.
+    Warning MemoryLost,
+    /// The member's data directory is empty, though it has had data. It never votes again; it is replaced when the others
+    /// hold a quorum. Find out who emptied the volume.
+    Warning DataDirectoryEmpty,
+    /// etcd cannot read the member's data. The member is replaced when the others hold a quorum; check the disk.
+    Warning DataDamaged,
+    /// etcd has raised the alarm CORRUPT: members hold different data. The set of members is left as it is. Compare
+    /// `etcdctl endpoint hashkv --cluster`, delete the EtcdMember that differs, then disarm the alarm.
+    Warning CorruptAlarm,
+    /// etcd has raised the alarm NOSPACE: a database is at its quota and no write is taken. Compact and defragment, or
+    /// raise options.quotaBackendBytes, then disarm the alarm.
+    Warning NoSpaceAlarm,
     /// The member's claim is not bound. Check the StorageClass and the provisioner.
     Warning VolumePending,
     /// No node takes the Pod. The message is the scheduler's; make room or relax the constraints.
@@ -239,6 +266,8 @@ reasons! {
     Normal MemberPromoted,
     /// A member was removed from etcd.
     Normal MemberRemoved,
+    /// A paused member is to run again.
+    Normal MemberWoken,
     /// A member is replaced by a new one.
     Normal MemberReplaced,
     /// A member's Pod was created.

@@ -5,8 +5,11 @@ use std::time::Duration;
 
 use crate::{
     departure::Departure,
+    healing::repair,
     ids::{MemberName, Uid},
+    pause::pause,
     reason::Reason,
+    roll::{self, Part, Permit},
     view::{ClusterSituation, MemberFacts, ServiceKind, ServiceState},
 };
 
@@ -50,6 +53,31 @@ pub enum ClusterAction {
         /// Why.
         why: Reason,
     },
+    /// Set `spec.dormant`: its Pod is to go, its EtcdMember and its volume stay.
+    ParkMember {
+        /// Its name.
+        name: MemberName,
+        /// Its UID.
+        uid: Uid,
+    },
+    /// Clear `spec.dormant`: its Pod is to run again, on the volume that it had.
+    WakeMember {
+        /// Its name.
+        name: MemberName,
+        /// Its UID.
+        uid: Uid,
+    },
+    /// Bring a part of an EtcdMember's spec up to the target, and with it write the permit to restart it.
+    UpdateMember {
+        /// Its name.
+        name: MemberName,
+        /// Its UID.
+        uid: Uid,
+        /// Which part.
+        part: Part,
+        /// The restart that brings it about; none where none is needed.
+        permit: Option<Permit>,
+    },
     /// Read the EtcdMembers from the API server itself: the store does not account for something.
     ConfirmMembers,
 }
@@ -62,6 +90,12 @@ impl ClusterAction {
             ClusterAction::RepairService(_) => "RepairService",
             ClusterAction::CreateMember { .. } => "CreateMember",
             ClusterAction::DeleteMember { .. } => "DeleteMember",
+            ClusterAction::ParkMember { .. } => "ParkMember",
+            ClusterAction::WakeMember { .. } => "WakeMember",
+            ClusterAction::UpdateMember { part: Part::Metadata, .. } => "UpdateMetadata",
+            ClusterAction::UpdateMember { part: Part::Size, .. } => "GrowVolume",
+            ClusterAction::UpdateMember { part: Part::Pod, permit: None, .. } => "UpdateMember",
+            ClusterAction::UpdateMember { part: Part::Pod, permit: Some(_), .. } => "RollMember",
             ClusterAction::ConfirmMembers => "ConfirmMembers",
         }
     }
@@ -91,7 +125,7 @@ pub fn decide(s: &ClusterSituation) -> ClusterDecision {
         return decision;
     }
     let Some(wanted) = s.wanted() else { return ClusterDecision::Wait(Reason::InProgress) };
-    if s.cluster.recorded.cluster_id.is_none() { bootstrap(s) } else { keep(s, wanted) }
+    if s.cluster.recorded.cluster_id.is_none() { bootstrap(s, wanted) } else { keep(s, wanted) }
 }
 
 /// What only a person can judge. The order is that of the harm done by going on.
@@ -124,6 +158,19 @@ pub fn hands_off(s: &ClusterSituation) -> Option<ClusterDecision> {
         );
     }
     for m in &s.members {
+        // A removed member's address that was added again, by hand or by a call that landed late: another member,
+        // under whose name nothing of ours may be done.
+        if let (Some(listed), Some(id)) = (s.list.at(&m.member.peer_url), m.member.recorded.member_id)
+            && listed.id != id
+        {
+            return stop(
+                Reason::MemberIdMismatch,
+                format!(
+                    "etcd lists {} at the peer URL of member {}, whose ID is {id}; remove it with etcdctl member remove {}",
+                    listed.id, m.member.name, listed.id
+                ),
+            );
+        }
         let Some(status) = m.look.status() else { continue };
         if status.cluster_id != recorded {
             return stop(
@@ -218,7 +265,10 @@ fn services(s: &ClusterSituation) -> Option<ClusterDecision> {
     None
 }
 
-fn bootstrap(s: &ClusterSituation) -> ClusterDecision {
+fn bootstrap(s: &ClusterSituation, wanted: usize) -> ClusterDecision {
+    if s.members.is_empty() && wanted == 0 {
+        return ClusterDecision::Settled;
+    }
     if s.members.is_empty() {
         return act(ClusterAction::CreateMember { seed: true });
     }
@@ -246,12 +296,27 @@ fn keep(s: &ClusterSituation, wanted: usize) -> ClusterDecision {
     if stranger(s).is_some() && !confirmed(s) {
         return act(ClusterAction::ConfirmMembers);
     }
-    let staying: Vec<&MemberFacts> = s.members.iter().filter(|m| m.member.stays()).collect();
-    if let Some(decision) = repair(s, &staying) {
+    // A dormant member takes up the spec before it wakes.
+    if let Some(decision) = roll::in_place(s).or_else(|| pause(s, wanted)).or_else(|| roll::broken(s)) {
         return decision;
     }
+    let staying: Vec<&MemberFacts> = s.members.iter().filter(|m| m.member.stays()).collect();
     let leaving = s.members.iter().any(|m| !m.member.stays() && s.is_listed(m));
-    if staying.len() > wanted {
+    match corrupt(s) {
+        // A person has said who is to go.
+        Some(_) if leaving => {}
+        Some(alarm) => return ClusterDecision::Wait(alarm),
+        None => {
+            if let Some(decision) = repair(s, &staying) {
+                return decision;
+            }
+        }
+    }
+    // A pause keeps one member, and makes none in the place of one that was deleted meanwhile.
+    if wanted == 0 && staying.len() <= 1 {
+        return ClusterDecision::Wait(Reason::MemberLeaving);
+    }
+    if staying.len() > wanted.max(1) {
         return if leaving { ClusterDecision::Wait(Reason::MemberLeaving) } else { shrink(s, &staying) };
     }
     let voters = s.members.iter().filter(|m| s.is_voter(m)).count();
@@ -273,9 +338,11 @@ fn keep(s: &ClusterSituation, wanted: usize) -> ClusterDecision {
             return ClusterDecision::Wait(Reason::NotKnownYet);
         }
         if s.serving() < voters {
-            return ClusterDecision::Wait(Reason::MembersUnhealthy);
+            return ClusterDecision::Wait(unhealthy(s));
         }
-        return act(ClusterAction::CreateMember { seed: false });
+        // Who comes is made from the new spec; whoever is there takes it up first. A replacement does not wait.
+        let rolls = if leaving { None } else { roll::roll(s) };
+        return rolls.unwrap_or(act(ClusterAction::CreateMember { seed: false }));
     }
     // Also one that the list does not have: an addition may be on its way to it, and what it leaves behind is
     // not what the spec asks for. Its finalizer goes when all that is certain.
@@ -283,7 +350,10 @@ fn keep(s: &ClusterSituation, wanted: usize) -> ClusterDecision {
         return ClusterDecision::Wait(Reason::MemberLeaving);
     }
     if s.serving() < wanted {
-        return ClusterDecision::Wait(Reason::MembersUnhealthy);
+        return ClusterDecision::Wait(unhealthy(s));
+    }
+    if let Some(decision) = roll::roll(s) {
+        return decision;
     }
     // A voter that clients are not led to yet is not all that the spec asks for.
     if staying.iter().any(|m| is_hidden(m)) {
@@ -291,6 +361,18 @@ fn keep(s: &ClusterSituation, wanted: usize) -> ClusterDecision {
     } else {
         ClusterDecision::Settled
     }
+}
+
+/// Why not everybody serves: a restart of ours, or something that was not asked for.
+fn unhealthy(s: &ClusterSituation) -> Reason {
+    let restarts = s.members.iter().any(|m| m.member.permit.is_some());
+    if restarts { Reason::RollingUpdate } else { Reason::MembersUnhealthy }
+}
+
+/// etcd has found that its members' data differ. Whoever is removed or added now may be the one that was right.
+fn corrupt(s: &ClusterSituation) -> Option<Reason> {
+    let says = |m: &MemberFacts| m.look.status().is_some_and(|status| status.has_alarm("CORRUPT"));
+    s.members.iter().any(says).then_some(Reason::CorruptAlarm)
 }
 
 fn is_hidden(m: &MemberFacts) -> bool {
@@ -304,42 +386,13 @@ pub fn is_about_to_show(s: &ClusterSituation) -> bool {
     s.cluster.recorded.cluster_id.is_some() && s.members.iter().any(shows)
 }
 
-/// A member that can never become or stay a voter makes room. One at a time, and only while a
-/// quorum of the others serves.
-fn repair(s: &ClusterSituation, staying: &[&MemberFacts]) -> Option<ClusterDecision> {
-    let list = s.list.list()?;
-    // Who is held until a replacement votes does not stand in the way: the replacement may be the one
-    // that has to go.
-    let going = s.members.iter().any(|m| !m.member.stays() && may_leave(s, &m.member.name) == Departure::Go);
-    if going || s.serving() < crate::etcd::quorum(list.voters().count()) {
-        return None;
-    }
-    let lost = staying.iter().find_map(|m| {
-        let unlisted = list.at(&m.member.peer_url).is_none();
-        // A seed is listed from the formation on; only a joiner has a time before it is.
-        if unlisted && (m.member.seed || !m.member.initial_cluster.is_empty()) {
-            Some((m, Reason::RemovedFromEtcd))
-        } else if m.stalled {
-            Some((m, Reason::LearnerStalled))
-        } else {
-            None
-        }
-    })?;
-    Some(delete(lost.0, lost.1))
-}
-
-fn delete(m: &MemberFacts, why: Reason) -> ClusterDecision {
+pub(crate) fn delete(m: &MemberFacts, why: Reason) -> ClusterDecision {
     act(ClusterAction::DeleteMember { name: m.member.name.clone(), uid: m.member.uid.clone(), why })
 }
 
 /// Who goes first: who never joined, then who is dead, then who is no leader, the youngest first.
 fn shrink(s: &ClusterSituation, staying: &[&MemberFacts]) -> ClusterDecision {
-    let leader = s
-        .members
-        .iter()
-        .filter_map(|m| m.look.status())
-        .max_by_key(|status| status.term)
-        .and_then(|status| status.leader);
+    let leader = s.leader();
     let victim = staying.iter().min_by_key(|m| {
         let is_leader = leader.is_some() && m.look.status().map(|st| st.member_id) == leader;
         (s.is_voter(m), !m.is_dead(), is_leader, std::cmp::Reverse(m.member.created), m.member.name.clone())

@@ -6,7 +6,7 @@
 
 use crate::{
     etcd::{MemberList, quorum},
-    ids::MemberName,
+    ids::{MemberId, MemberName},
     reason::Reason,
     view::{ClusterSituation, MemberFacts, Presence},
 };
@@ -44,6 +44,12 @@ impl ClusterSituation {
     /// The voters that serve linearizable reads now.
     pub fn serving(&self) -> usize {
         self.members.iter().filter(|m| self.is_voter(m) && m.look.serves()).count()
+    }
+
+    /// The leader that the member in the latest term follows.
+    pub fn leader(&self) -> Option<MemberId> {
+        let answered = self.members.iter().filter_map(|m| m.look.status());
+        answered.max_by_key(|status| status.term).and_then(|status| status.leader)
     }
 
     /// The number of voters that is being worked towards.
@@ -98,9 +104,14 @@ pub fn departure(situation: &ClusterSituation, name: &MemberName) -> Departure {
         return dead_voter(situation, list, facts);
     }
     let Some(wanted) = situation.wanted() else { return Departure::Hold(Reason::NotKnownYet) };
+    let others_serve =
+        situation.serving() == situation.members.iter().filter(|m| situation.is_voter(m)).count();
     match facts.look.serves() {
         false => Departure::Hold(Reason::NotKnownYet),
-        true if situation.serving() > wanted => Departure::Go,
+        // The guard would wait for them, and they for it: a lost one goes before a healthy one.
+        true if !others_serve => Departure::Hold(Reason::VoterNotServing),
+        // A pause keeps one.
+        true if situation.serving() > wanted.max(1) => Departure::Go,
         true => Departure::Hold(Reason::ReplacementFirst),
     }
 }

@@ -127,6 +127,15 @@ pub struct MemberStatus {
     pub errors: Vec<String>,
 }
 
+impl MemberStatus {
+    /// Whether it reports this alarm, for whichever member. etcd writes `memberID:1 alarm:CORRUPT`; some versions
+    /// leave the ID out.
+    pub fn has_alarm(&self, alarm: &str) -> bool {
+        let is = |word: &str| word.strip_prefix("alarm:") == Some(alarm);
+        self.errors.iter().any(|error| error.split_whitespace().any(is))
+    }
+}
+
 /// What a look at one member found: its own Status, and whether it serves a linearizable read.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Look {

@@ -4,18 +4,24 @@
 //!
 //! Reading order: [`view`] (what is looked at), [`cluster`] (the set of members), [`member`] (one
 //! member's next step), [`membership`] (whether a change of etcd's membership is safe now),
-//! [`departure`] (who may leave), [`report`] (what the status says).
+//! [`departure`] (who may leave), [`healing`] (who is to be replaced), [`pause`], [`report`] (what the
+//! status says).
 
 pub mod budget;
 pub mod cluster;
 pub mod departure;
 pub mod etcd;
+pub mod healing;
 pub mod ids;
+pub mod last_words;
 pub mod member;
 pub mod membership;
+pub mod pause;
 pub mod progress;
 pub mod reason;
 pub mod report;
+pub mod roll;
 pub mod time;
+pub mod upgrade;
 pub mod version;
 pub mod view;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::{
     departure::Departure,
-    etcd::Look,
+    etcd::{ListedMember, Look},
     ids::{MemberId, Uid},
     membership::Change,
     reason::Reason,
@@ -48,8 +48,8 @@ pub enum MemberAction {
     CreatePod {
         /// How etcd is told to start.
         instruction: JoinInstruction,
-        /// The PVC that it must mount.
-        pvc_uid: Uid,
+        /// The PVC that it must mount; none if its data is in memory.
+        pvc_uid: Option<Uid>,
     },
     /// Put the Pod's join instruction, role label or other labels right.
     PatchPod {
@@ -71,6 +71,21 @@ pub enum MemberAction {
     },
     /// Put the labels of its PVC right, without which the watch does not show it.
     PatchPvc {
+        /// The PVC that is meant.
+        pvc_uid: Uid,
+    },
+    /// Ask for the end of its Pod through the Eviction API, where the disruption budget puts us and drains in one
+    /// queue.
+    EvictPod {
+        /// The Pod that is meant.
+        pod_uid: Uid,
+        /// Why.
+        why: Reason,
+    },
+    /// Clear the permit to restart it: it is a voter again that serves.
+    ClearPermit,
+    /// Ask for more room on its PVC.
+    GrowPvc {
         /// The PVC that is meant.
         pvc_uid: Uid,
     },
@@ -98,6 +113,9 @@ impl MemberAction {
             MemberAction::Record(_) => "Record",
             MemberAction::DeletePod { .. } => "DeletePod",
             MemberAction::PatchPvc { .. } => "PatchPvc",
+            MemberAction::EvictPod { .. } => "EvictPod",
+            MemberAction::ClearPermit => "ClearPermit",
+            MemberAction::GrowPvc { .. } => "GrowPvc",
             MemberAction::DeletePvc { .. } => "DeletePvc",
             MemberAction::ConfirmOwner => "ConfirmOwner",
             MemberAction::Release => "Release",
@@ -220,8 +238,18 @@ fn live(s: &MemberSituation, formed: bool) -> MemberDecision {
         Ok(pvc) => pvc,
         Err(decision) => return pod_that_waits_for_a_volume(s).unwrap_or(decision),
     };
-    if !pvc.labels_right {
+    if let Some(pvc) = pvc.filter(|pvc| !pvc.labels_right) {
         return MemberDecision::Act(MemberAction::PatchPvc { pvc_uid: pvc.uid.clone() });
+    }
+    // Before any gate of health: a full volume may be what ails it.
+    if let Some(pvc) = pvc.filter(|pvc| pvc.requested.is_some() && pvc.requested < member.blueprint.size) {
+        return MemberDecision::Act(MemberAction::GrowPvc { pvc_uid: pvc.uid.clone() });
+    }
+    if let Some(decision) = sleep(s) {
+        return decision;
+    }
+    if let Some(decision) = memory(s) {
+        return decision;
     }
     if let Some(decision) = join(s) {
         return decision;
@@ -229,14 +257,14 @@ fn live(s: &MemberSituation, formed: bool) -> MemberDecision {
     let Some(instruction) = instruction(member, formed) else { return wait(Reason::NotKnownYet) };
     match &s.facts.pod {
         Presence::Unknown => wait(Reason::NotKnownYet),
-        Presence::Absent if member.dormant => wait(Reason::Paused),
         Presence::Absent if !member.stays() && not_asked_yet(s) => wait_soon(Reason::NotKnownYet),
         // A node that throws each Pod out again must not be flooded with them.
         Presence::Absent if s.now < s.facts.thrown_out.until => {
             MemberDecision::Wait { reason: Reason::PodEnded, again: s.facts.thrown_out.until.since(s.now) }
         }
         Presence::Absent => {
-            MemberDecision::Act(MemberAction::CreatePod { instruction, pvc_uid: pvc.uid.clone() })
+            let pvc_uid = pvc.map(|pvc| pvc.uid.clone());
+            MemberDecision::Act(MemberAction::CreatePod { instruction, pvc_uid })
         }
         Presence::Present(pod) if !pod.ours => wait(Reason::ForeignObject),
         Presence::Present(pod) if pod.deleting => wait(Reason::PodTerminating),
@@ -263,15 +291,81 @@ pub fn is_volume_doomed(pvc: &Presence<PvcView>, recorded: &MemberRecord) -> boo
     }
 }
 
-/// The volume that the member may start on: the recorded one and no other, recorded before use.
-fn volume(s: &MemberSituation) -> Result<&PvcView, MemberDecision> {
+/// Whether the data of a member that keeps it in memory is gone with its Pod, or belongs to a Pod that is not the
+/// present one. A Pod that ended before its process had joined had no data.
+pub fn is_memory_lost(member: &MemberView, pod: &Presence<PodView>, list: &ListFact) -> bool {
+    let recorded = &member.recorded;
+    let joined = list.at(&member.peer_url).is_some_and(ListedMember::started);
+    if !member.memory || !(recorded.member_id.is_some() || joined) {
+        return false;
+    }
+    match pod {
+        Presence::Unknown => false,
+        Presence::Absent => true,
+        Presence::Present(pod) => {
+            pod.ended || recorded.pod_uid.as_ref().is_some_and(|uid| !pod.ours || pod.uid != *uid)
+        }
+    }
+}
+
+/// A dormant member has no Pod. Its volume is there: a Pod is not taken from under a volume that waits for it to end.
+fn sleep(s: &MemberSituation) -> Option<MemberDecision> {
+    if !s.facts.member.dormant {
+        return None;
+    }
+    Some(match &s.facts.pod {
+        Presence::Unknown => wait(Reason::NotKnownYet),
+        Presence::Present(pod) if pod.ours && !pod.deleting => {
+            MemberDecision::Act(MemberAction::DeletePod { pod_uid: pod.uid.clone(), why: Reason::Paused })
+        }
+        Presence::Present(pod) if pod.ours => wait(Reason::PodTerminating),
+        Presence::Absent | Presence::Present(_) => wait(Reason::Paused),
+    })
+}
+
+/// A member with its data in memory gets no second Pod once it may have promised anything, and its Pod is put on
+/// record as soon as it is seen.
+fn memory(s: &MemberSituation) -> Option<MemberDecision> {
+    let member = &s.facts.member;
+    if !member.memory {
+        return None;
+    }
+    if is_memory_lost(member, &s.facts.pod, &s.list) {
+        return Some(wait(Reason::MemoryLost));
+    }
+    match &s.facts.pod {
+        Presence::Present(pod) if pod.ours && member.recorded.pod_uid.as_ref() != Some(&pod.uid) => {
+            let record = MemberRecord { pod_uid: Some(pod.uid.clone()), ..member.recorded.clone() };
+            Some(MemberDecision::Act(MemberAction::Record(record)))
+        }
+        // Its first Pod is gone. It may have joined, or formed the cluster, since anybody looked.
+        Presence::Absent if member.recorded.pod_uid.is_some() => match (&s.owner, &s.list) {
+            (Owner::Present { cluster_id: None, confirmed: false, .. }, _) => {
+                Some(MemberDecision::Act(MemberAction::ConfirmOwner))
+            }
+            (Owner::Present { cluster_id: Some(_), .. }, ListFact::Unknown { .. }) => {
+                Some(wait(Reason::NotKnownYet))
+            }
+            (Owner::Present { cluster_id: Some(_), .. }, _) if member.seed => Some(wait(Reason::MemoryLost)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The volume that the member may start on: the recorded one and no other, recorded before use. None for a member
+/// that keeps its data in memory.
+fn volume(s: &MemberSituation) -> Result<Option<&PvcView>, MemberDecision> {
     let recorded = &s.facts.member.recorded;
+    if s.facts.member.memory {
+        return Ok(None);
+    }
     match (&s.facts.pvc, &recorded.pvc_uid) {
         (Presence::Unknown, _) => Err(wait(Reason::NotKnownYet)),
         (Presence::Present(pvc), _) if !pvc.ours => Err(wait(Reason::ForeignObject)),
         (Presence::Present(pvc), Some(uid)) if pvc.uid != *uid => Err(wait(Reason::VolumeReplaced)),
         (Presence::Present(pvc), _) if pvc.deleting => Err(wait(Reason::VolumeMissing)),
-        (Presence::Present(pvc), Some(_)) => Ok(pvc),
+        (Presence::Present(pvc), Some(_)) => Ok(Some(pvc)),
         (Presence::Present(pvc), None) => Err(MemberDecision::Act(MemberAction::Record(MemberRecord {
             pvc_uid: Some(pvc.uid.clone()),
             ..recorded.clone()
@@ -335,6 +429,9 @@ fn run(s: &MemberSituation, pod: &PodView, instruction: JoinInstruction, formed:
             voter_label,
         });
     }
+    if let Some(decision) = restart(s, pod) {
+        return decision;
+    }
     if pod.ip.is_none() {
         // The watch tells when that changes.
         return wait(pod.trouble.as_ref().map_or(Reason::MemberNotStarted, PodTrouble::reason));
@@ -360,6 +457,35 @@ fn run(s: &MemberSituation, pod: &PodView, instruction: JoinInstruction, formed:
     }
 }
 
+/// What a permit asks for: the end of the Pod that it names, and its own end once another Pod serves.
+fn restart(s: &MemberSituation, pod: &PodView) -> Option<MemberDecision> {
+    let member = &s.facts.member;
+    let permit = member.permit.as_ref()?;
+    if permit.is_done_by(pod) {
+        return s.facts.look.serves().then_some(MemberDecision::Act(MemberAction::ClearPermit));
+    }
+    let pod_uid = pod.uid.clone();
+    let why = permit.reason;
+    // Nobody loses anything by the end of a process that does not run.
+    if s.facts.is_dead() {
+        return Some(MemberDecision::Act(MemberAction::DeletePod { pod_uid, why }));
+    }
+    if !s.granted {
+        return Some(MemberDecision::Act(MemberAction::Ask(Change::Restart {
+            peer_url: member.peer_url.clone(),
+            pod_uid,
+        })));
+    }
+    // A budget for one or two voters allows no eviction at all.
+    let voters = s.list.list().map_or(0, |list| list.voters().count());
+    let action = if voters > 2 {
+        MemberAction::EvictPod { pod_uid, why }
+    } else {
+        MemberAction::DeletePod { pod_uid, why }
+    };
+    Some(MemberDecision::Act(action))
+}
+
 /// `role=voter` follows what the member itself says of its role, once the cluster ID is recorded:
 /// before that nobody's write may be acknowledged, since we could not recognise the cluster again.
 /// While it does not answer the label stays as it is.
@@ -377,7 +503,8 @@ fn record(s: &MemberSituation, pod: Option<&PodView>) -> Option<MemberAction> {
     let old = &s.facts.member.recorded;
     let Owner::Present { cluster_id, .. } = s.owner else { return None };
     let mut new = old.clone();
-    if let Some(pod) = pod.filter(|p| p.ours) {
+    let keeps = s.facts.member.memory && old.member_id.is_some() && old.pod_uid.is_some();
+    if let Some(pod) = pod.filter(|p| p.ours && !keeps) {
         new.pod_uid = Some(pod.uid.clone());
     }
     match &s.facts.look {
@@ -388,6 +515,7 @@ fn record(s: &MemberSituation, pod: Option<&PodView>) -> Option<MemberAction> {
             new.member_id = Some(status.member_id);
             new.is_voter = !status.is_learner;
             new.ready = s.facts.look.serves();
+            new.version = status.version.or(old.version);
         }
         Look::Answered { .. } | Look::Silent { .. } => new.ready = false,
         Look::Unknown { .. } => {}

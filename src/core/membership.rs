@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
     etcd::{ListedMember, Look, MemberList, quorum},
-    ids::{ClusterId, MemberId, PeerUrl},
+    ids::{ClusterId, MemberId, PeerUrl, Uid},
     reason::Reason,
     time::{Time, timeouts},
 };
@@ -34,15 +34,24 @@ pub enum Change {
         /// Its recorded member ID, if it ever had one. Another ID at this URL is another member.
         id: Option<MemberId>,
     },
+    /// Restart the member at this peer URL by ending its Pod. No change of membership, and as dangerous: it is judged
+    /// in the same queue.
+    Restart {
+        /// Which.
+        peer_url: PeerUrl,
+        /// The Pod that is to go.
+        pod_uid: Uid,
+    },
 }
 
 impl Change {
     /// The peer URL that it concerns.
     pub fn peer_url(&self) -> &PeerUrl {
         match self {
-            Change::Add { peer_url } | Change::Promote { peer_url } | Change::Remove { peer_url, .. } => {
-                peer_url
-            }
+            Change::Add { peer_url }
+            | Change::Promote { peer_url }
+            | Change::Remove { peer_url, .. }
+            | Change::Restart { peer_url, .. } => peer_url,
         }
     }
 }
@@ -86,8 +95,13 @@ pub struct Evidence<'a> {
     /// For a promotion: a second look at the learner, taken at least [`STEADY`] after the first.
     pub second_look: Option<&'a Look>,
     /// The volume of the member that the change is about is gone or on its way out (see
-    /// [`crate::member::is_volume_doomed`]).
+    /// [`crate::member::is_volume_doomed`]), or the Pod is that has its data in memory.
     pub doomed: bool,
+    /// The voter whose restart was granted and whose Pod is still there: it may end at any moment, and counts as not
+    /// serving.
+    pub restarting: Option<MemberId>,
+    /// Another member than the one that the change is about has an open permit to restart.
+    pub other_permit: bool,
     /// What is still open from before.
     pub doubt: Option<&'a Doubt>,
 }
@@ -138,6 +152,8 @@ pub enum Call {
         /// A voter that serves.
         to: MemberId,
     },
+    /// No call to etcd: the asker may end its member's Pod, now.
+    Restart(MemberId),
 }
 
 fn wait(reason: Reason) -> Option<Verdict> {
@@ -155,7 +171,7 @@ impl Evidence<'_> {
         let itself = |look: &&Look| {
             look.status().is_some_and(|s| s.member_id == member.id && s.cluster_id == self.list.cluster_id)
         };
-        self.look(member.id).filter(itself).is_some_and(Look::serves)
+        self.restarting != Some(member.id) && self.look(member.id).filter(itself).is_some_and(Look::serves)
     }
 
     fn look(&self, id: MemberId) -> Option<&Look> {
@@ -209,6 +225,16 @@ pub fn judge(change: &Change, evidence: &Evidence<'_>) -> Verdict {
             other_voter_not_serving,
             leader_leaves,
             remove,
+        ],
+        Change::Restart { .. } => &[
+            not_formed,
+            foreign_cluster,
+            in_doubt,
+            restart_not_listed,
+            other_restart_open,
+            another_voter_not_serving,
+            leader_leaves,
+            restart,
         ],
     };
     // The last link of each chain always answers; a chain that does not is a chain that waits.
@@ -347,6 +373,30 @@ fn other_voter_not_serving(change: &Change, e: &Evidence<'_>) -> Option<Verdict>
     if alive && others_down { wait(Reason::VoterNotServing) } else { None }
 }
 
+fn restart_not_listed(change: &Change, e: &Evidence<'_>) -> Option<Verdict> {
+    if target(change, e).is_none() { refuse(Reason::NotListed) } else { None }
+}
+
+/// One member is down by our doing at a time.
+fn other_restart_open(_: &Change, e: &Evidence<'_>) -> Option<Verdict> {
+    if e.other_permit { wait(Reason::AnotherMemberFirst) } else { None }
+}
+
+/// All others serve, which is more than a quorum of all from three voters on. One or two voters have no quorum while
+/// one of them starts again; that cannot be had otherwise.
+fn another_voter_not_serving(change: &Change, e: &Evidence<'_>) -> Option<Verdict> {
+    let member = target(change, e)?;
+    if e.list.voters().any(|m| m.id != member.id && !e.serves(m)) {
+        wait(Reason::VoterNotServing)
+    } else {
+        None
+    }
+}
+
+fn restart(change: &Change, e: &Evidence<'_>) -> Option<Verdict> {
+    target(change, e).map(|m| Verdict::Allow(Call::Restart(m.id)))
+}
+
 /// The leader hands over first, to the serving voter that has applied most.
 fn leader_leaves(change: &Change, e: &Evidence<'_>) -> Option<Verdict> {
     let member = target(change, e)?;
@@ -358,6 +408,10 @@ fn leader_leaves(change: &Change, e: &Evidence<'_>) -> Option<Verdict> {
         .voters()
         .filter(|m| m.id != member.id && e.serves(m))
         .max_by_key(|m| (e.look(m.id).and_then(Look::status).map(|s| s.applied_index), m.id));
+    // The only voter has nobody to hand over to, and is never removed.
+    if heir.is_none() && matches!(change, Change::Restart { .. }) {
+        return None;
+    }
     match heir {
         Some(heir) => Some(Verdict::Allow(Call::MoveLeader { from: member.id, to: heir.id })),
         None => wait(Reason::AwaitingQuorum),

@@ -19,6 +19,11 @@ macro_rules! reasons {
             pub const fn as_str(self) -> &'static str {
                 match self { $(Reason::$name => stringify!($name),)* }
             }
+
+            /// The reason of this name.
+            pub fn named(text: &str) -> Option<Reason> {
+                Self::ALL.iter().copied().find(|reason| reason.as_str() == text)
+            }
         }
     };
 }
@@ -66,6 +71,26 @@ reasons! {
     VolumeReplaced,
     /// A member's volume was deleted, and stays only until the member's Pod ends.
     VolumeTerminating,
+    /// Members are being restarted one by one, so that a changed spec reaches them.
+    RollingUpdate,
+    /// A member runs another version than the spec asks for.
+    VersionDiffers,
+    /// A volume has grown, and its file system waits for another Pod.
+    VolumeGrows,
+    /// A volume cannot grow, or not yet.
+    VolumeCannotGrow,
+    /// The spec asks for a version that etcd cannot reach from the present one.
+    VersionStepRefused,
+    /// A member kept its data in its Pod's memory, and the Pod is gone.
+    MemoryLost,
+    /// A member's data directory is empty, though the member has had data.
+    DataDirectoryEmpty,
+    /// A member's data cannot be read by etcd.
+    DataDamaged,
+    /// etcd has found that its members' data differ.
+    CorruptAlarm,
+    /// A member's database has reached its quota, so etcd takes no more writes.
+    NoSpaceAlarm,
     /// The API server refused an object that a member or the cluster needs.
     ObjectRefused,
     /// Every voter's EtcdMember is to be deleted, while the cluster is wanted.

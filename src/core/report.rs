@@ -7,9 +7,16 @@
 use crate::{
     cluster::{ClusterDecision, decide, hands_off, outdated_seed},
     etcd::Look,
+    healing::dead_end,
+    member::is_memory_lost,
+    pause::{self, is_paused},
     reason::Reason,
+    roll,
     time::Time,
-    view::{ClusterRecord, ClusterSituation, MemberFacts, Presence, ServiceKind, ServiceState, Target},
+    upgrade,
+    view::{
+        ClusterRecord, ClusterSituation, Drift, MemberFacts, Presence, ServiceKind, ServiceState, Target,
+    },
 };
 
 /// A condition's verdict: true, false, or not known.
@@ -85,7 +92,7 @@ fn known(s: &ClusterSituation, m: &MemberFacts) -> bool {
 
 fn broken(s: &ClusterSituation, m: &MemberFacts) -> bool {
     let trouble = m.refused.is_some() || m.pod.present().is_some_and(|p| p.trouble.is_some());
-    m.member.stays() && (trouble || (s.is_voter(m) && m.is_dead() && !m.look.serves()))
+    m.member.stays() && !m.member.dormant && (trouble || (s.is_voter(m) && m.is_dead() && !m.look.serves()))
 }
 
 /// The cluster ID is taken from the seed's own answer, once; the target follows the spec.
@@ -94,8 +101,21 @@ fn record(s: &ClusterSituation, stopped: bool) -> ClusterRecord {
     if stopped {
         return record;
     }
-    let spec = Target { replicas: s.cluster.replicas, template: s.cluster.template.clone() };
-    if record.target.as_ref() != Some(&spec) && outdated_seed(s).is_none() {
+    let spec = Target {
+        replicas: s.cluster.replicas,
+        template: s.cluster.template.clone(),
+        blueprint: s.cluster.blueprint.clone(),
+    };
+    // What was there when the cluster was taken over stays until the spec is edited.
+    if record.drift.is_none() {
+        let taken_over = record.target.is_some() && !roll::outdated(s).is_empty();
+        record.drift = Some(if taken_over { Drift::Accepted } else { Drift::Rolled });
+    }
+    let other = record.target.as_ref() != Some(&spec);
+    if other && outdated_seed(s).is_none() && upgrade::refused(s).is_none() {
+        if record.target.as_ref().is_some_and(|old| old.template != spec.template) {
+            record.drift = Some(Drift::Rolled);
+        }
         record.target = Some(spec);
         record.progress_deadline =
             Some(s.now + std::time::Duration::from_secs(s.cluster.progress_deadline_seconds));
@@ -113,8 +133,16 @@ fn record(s: &ClusterSituation, stopped: bool) -> ClusterRecord {
 /// cluster that this seed and no other forms.
 fn formed_by_seed(s: &ClusterSituation) -> Option<crate::ids::ClusterId> {
     let seed = s.members.iter().find(|m| m.member.seed && m.member.stays())?;
-    seed.pod.present().filter(|p| p.ours)?;
-    seed.member.recorded.pvc_uid.as_ref()?;
+    let pod = seed.pod.present().filter(|p| p.ours)?;
+    let recorded = &seed.member.recorded;
+    let holds_data = if seed.member.memory {
+        recorded.pod_uid.as_ref() == Some(&pod.uid)
+    } else {
+        recorded.pvc_uid.is_some()
+    };
+    if !holds_data {
+        return None;
+    }
     let status = seed.look.status()?;
     let formed = !status.is_learner && status.leader == Some(status.member_id);
     (formed && status.cluster_id == seed.member.founds).then_some(status.cluster_id)
@@ -123,6 +151,9 @@ fn formed_by_seed(s: &ClusterSituation) -> Option<crate::ids::ClusterId> {
 /// True only from the write that records the cluster ID: nobody may rely on a cluster that could not
 /// be recognised again.
 fn available(s: &ClusterSituation, record: &ClusterRecord, stop: Option<&(Reason, String)>) -> Condition {
+    if is_paused(s) {
+        return condition(Verdict::False, Reason::Paused, pause::words(s));
+    }
     if record.cluster_id.is_none() {
         return match stop {
             Some((reason, facts)) => condition(Verdict::False, *reason, facts.clone()),
@@ -178,7 +209,7 @@ const MANY_PODS: u32 = 3;
 fn trouble(s: &ClusterSituation) -> Option<(Reason, String)> {
     s.members.iter().filter(|m| m.member.stays()).find_map(|m| {
         let name = &m.member.name;
-        if let Some(words) = volume_trouble(m) {
+        if let Some(words) = volume_trouble(s, m).or_else(|| data_trouble(s, m)) {
             return Some(words);
         }
         if let Some(words) = &m.refused {
@@ -206,8 +237,46 @@ fn trouble(s: &ClusterSituation) -> Option<(Reason, String)> {
     })
 }
 
-fn volume_trouble(m: &MemberFacts) -> Option<(Reason, String)> {
-    let name = &m.member.name;
+/// What comes of a member whose data is lost.
+fn fate(s: &ClusterSituation, m: &MemberFacts) -> &'static str {
+    let voters = s.members.iter().filter(|v| s.is_voter(v));
+    let (all, others): (Vec<_>, Vec<_>) = (
+        voters.clone().collect(),
+        voters.filter(|v| v.look.serves() && v.member.uid != m.member.uid).collect(),
+    );
+    if m.look.serves() || others.len() >= crate::etcd::quorum(all.len()) {
+        "the member is replaced"
+    } else {
+        "the other voters hold no quorum, so nobody is replaced; bring them back, or restore a snapshot into a new EtcdCluster"
+    }
+}
+
+/// A member whose data is gone or cannot be read, in words.
+fn data_trouble(s: &ClusterSituation, m: &MemberFacts) -> Option<(Reason, String)> {
+    let (name, fate) = (&m.member.name, fate(s, m));
+    if is_memory_lost(&m.member, &m.pod, &s.list) {
+        let words = format!("member {name} kept its data in its Pod's memory, and that Pod is gone; {fate}");
+        return Some((Reason::MemoryLost, words));
+    }
+    let said = m.pod.present().and_then(|pod| pod.trouble.as_ref()).map_or("", |t| t.words());
+    match dead_end(m)? {
+        Reason::DataDirectoryEmpty => Some((
+            Reason::DataDirectoryEmpty,
+            format!("the data directory of member {name} is empty, though it has had data; {fate}"),
+        )),
+        Reason::DataDamaged => Some((
+            Reason::DataDamaged,
+            format!("etcd cannot read the data of member {name} ({said}); {fate}"),
+        )),
+        _ => None,
+    }
+}
+
+fn volume_trouble(s: &ClusterSituation, m: &MemberFacts) -> Option<(Reason, String)> {
+    if m.member.memory {
+        return None;
+    }
+    let (name, fate) = (&m.member.name, fate(s, m));
     let recorded = &m.member.recorded;
     match (&m.pvc, &recorded.pvc_uid) {
         (Presence::Present(pvc), _) if !pvc.ours => Some((
@@ -217,20 +286,18 @@ fn volume_trouble(m: &MemberFacts) -> Option<(Reason, String)> {
         (Presence::Present(pvc), Some(uid)) if pvc.uid != *uid => Some((
             Reason::VolumeReplaced,
             format!(
-                "PVC data-{name} is another one than the recorded {uid}; the member is not started on it. Delete EtcdMember {name} to replace it"
+                "PVC data-{name} is another one than the recorded {uid}, so member {name} is not started on it; {fate}"
             ),
         )),
         (Presence::Present(pvc), _) if pvc.deleting => Some((
             Reason::VolumeTerminating,
             format!(
-                "PVC data-{name} was deleted and stays only until its Pod ends. Delete EtcdMember {name} to replace it while it serves"
+                "PVC data-{name} was deleted and stays only until its Pod ends; leave Pod {name} alone, {fate}"
             ),
         )),
         (Presence::Absent, Some(_)) => Some((
             Reason::VolumeMissing,
-            format!(
-                "PVC data-{name} is gone, and with it the member's data. Delete EtcdMember {name} to replace it"
-            ),
+            format!("PVC data-{name} is gone, and with it the data of member {name}; {fate}"),
         )),
         _ => None,
     }
@@ -241,6 +308,9 @@ fn progressing(s: &ClusterSituation, record: &ClusterRecord, stop: Option<&(Reas
         return condition(Verdict::False, *reason, facts.clone());
     }
     let changed = record.target != s.cluster.recorded.target;
+    if is_paused(s) {
+        return condition(Verdict::False, Reason::Paused, pause::words(s));
+    }
     if record.cluster_id.is_none() {
         return if past_deadline(s, record.progress_deadline) {
             condition(Verdict::False, Reason::BootstrapFailed, seed_words(s))
@@ -253,11 +323,12 @@ fn progressing(s: &ClusterSituation, record: &ClusterRecord, stop: Option<&(Reas
             )
         };
     }
+    if let Some((reason, words)) = upgrade::refused(s) {
+        return condition(Verdict::False, reason, words);
+    }
     let decision = if changed { ClusterDecision::Wait(Reason::InProgress) } else { decide(s) };
     match decision {
-        ClusterDecision::Settled => {
-            condition(Verdict::False, Reason::Reconciled, "everything is as the spec says")
-        }
+        ClusterDecision::Settled => condition(Verdict::False, Reason::Reconciled, settled_words(s)),
         ClusterDecision::Wait(Reason::AllMembersLost) => {
             condition(Verdict::False, Reason::AllMembersLost, "nothing is left to work with")
         }
@@ -273,6 +344,9 @@ fn progressing(s: &ClusterSituation, record: &ClusterRecord, stop: Option<&(Reas
             Reason::Reconciled,
             "the members are as the spec says; not all of them serve",
         ),
+        ClusterDecision::Wait(Reason::RollingUpdate) if !past_deadline(s, record.progress_deadline) => {
+            condition(Verdict::True, Reason::RollingUpdate, doing(s))
+        }
         _ if past_deadline(s, record.progress_deadline) => {
             let words = format!("the target was not reached in time; the efforts go on: {}", doing(s));
             condition(Verdict::False, Reason::DeadlineExceeded, words)
@@ -286,11 +360,26 @@ fn progressing(s: &ClusterSituation, record: &ClusterRecord, stop: Option<&(Reas
     }
 }
 
+/// What is to be said when nothing is to be done.
+fn settled_words(s: &ClusterSituation) -> String {
+    let outdated: Vec<&str> = roll::outdated(s).iter().map(|m| m.member.name.as_str()).collect();
+    if outdated.is_empty() {
+        return "everything is as the spec says".into();
+    }
+    format!(
+        "these members were made from another spec when the cluster was taken over, and follow its next edit: {}",
+        outdated.join(" ")
+    )
+}
+
 /// What keeps the target from being reached, or how near it is. It changes together with the number
 /// of ready members, so that one write says both.
 fn doing(s: &ClusterSituation) -> String {
     if let Some((_, words)) = trouble(s) {
         return words;
+    }
+    if let Some(m) = s.members.iter().find(|m| m.member.permit.is_some()) {
+        return format!("member {} is being restarted, so that the changed spec reaches it", m.member.name);
     }
     let wanted = s.cluster.replicas;
     match s.serving() {
@@ -324,6 +413,17 @@ fn nobody_stays_words(s: &ClusterSituation) -> String {
     }
 }
 
+/// An alarm that some member reports. etcd tells it through every member, for whichever it is about.
+fn alarm(s: &ClusterSituation) -> Option<(Reason, String)> {
+    let says = |alarm| s.members.iter().any(|m| m.look.status().is_some_and(|st| st.has_alarm(alarm)));
+    if says("CORRUPT") {
+        let words = "etcd has raised the alarm CORRUPT: members hold different data. No member is added or removed; compare etcdctl endpoint hashkv --cluster, delete the EtcdMember that differs, then disarm the alarm";
+        return Some((Reason::CorruptAlarm, words.to_owned()));
+    }
+    let words = "etcd has raised the alarm NOSPACE: a database is at its quota and no write is taken. Compact and defragment, or raise options.quotaBackendBytes, then disarm the alarm";
+    says("NOSPACE").then(|| (Reason::NoSpaceAlarm, words.to_owned()))
+}
+
 fn degraded(s: &ClusterSituation, stop: Option<&(Reason, String)>) -> Condition {
     if let Some((reason, facts)) = stop
         && *reason != Reason::ReconcilePaused
@@ -350,6 +450,12 @@ fn degraded(s: &ClusterSituation, stop: Option<&(Reason, String)>) -> Condition 
         return condition(Verdict::True, Reason::LastMemberKept, nobody_stays_words(s));
     }
     if let Some((reason, words)) = trouble(s) {
+        return condition(Verdict::True, reason, words);
+    }
+    if is_paused(s) {
+        return condition(Verdict::False, Reason::Paused, pause::words(s));
+    }
+    if let Some((reason, words)) = alarm(s) {
         return condition(Verdict::True, reason, words);
     }
     if s.cluster.recorded.cluster_id.is_some() {

@@ -7,7 +7,9 @@ use crate::{
     etcd::{ListedMember, Look, MemberList},
     ids::{ClusterId, MemberId, MemberName, PeerUrl, Uid},
     reason::Reason,
+    roll::{Blueprint, Permit},
     time::Time,
+    version::EtcdVersion,
 };
 
 /// Whether an object is there, as far as we know.
@@ -51,6 +53,10 @@ pub struct ClusterView {
     pub replicas: usize,
     /// The rest of what members are made from, as one comparable value (the observed spec without replicas).
     pub template: String,
+    /// The parts of the template that reach existing members in different ways.
+    pub blueprint: Blueprint,
+    /// A changed spec restarts existing members (`spec.updateStrategy`); else it waits for their next Pod.
+    pub rolls: bool,
     /// Seconds after which Progressing stops claiming progress.
     pub progress_deadline_seconds: u64,
     /// What its status records.
@@ -77,6 +83,17 @@ pub struct ClusterRecord {
     pub target: Option<Target>,
     /// When the claim of progress towards the target ends.
     pub progress_deadline: Option<Time>,
+    /// Whether members that differ from the target follow it. None before this operator first saw the cluster.
+    pub drift: Option<Drift>,
+}
+
+/// What becomes of members that were made from another spec than the target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Drift {
+    /// They were there when this operator took the cluster over, and stay as they are until the spec is edited.
+    Accepted,
+    /// They follow the target.
+    Rolled,
 }
 
 /// What is being worked towards.
@@ -86,6 +103,8 @@ pub struct Target {
     pub replicas: usize,
     /// See [`ClusterView::template`].
     pub template: String,
+    /// See [`ClusterView::blueprint`].
+    pub blueprint: Blueprint,
 }
 
 /// One Service of a cluster.
@@ -128,6 +147,8 @@ pub struct MemberView {
     pub founds: ClusterId,
     /// Its Pod is wanted gone while its identity and volume stay (`spec.dormant`).
     pub dormant: bool,
+    /// Its data is in its Pod's memory and goes with it (`spec.storage.medium: Memory`). It has no PVC.
+    pub memory: bool,
     /// `spec.initialCluster`: empty until etcd has accepted the member.
     pub initial_cluster: String,
     /// When it was created, by the API server's clock.
@@ -136,6 +157,12 @@ pub struct MemberView {
     pub deleting: Option<Time>,
     /// It still carries our finalizer.
     pub finalizer: bool,
+    /// What it is made from.
+    pub blueprint: Blueprint,
+    /// `metadata.generation`: counts the changes of its spec.
+    pub generation: u64,
+    /// The leave to restart it, while that is open.
+    pub permit: Option<Permit>,
     /// What its status records.
     pub recorded: MemberRecord,
 }
@@ -156,9 +183,12 @@ pub struct MemberRecord {
     pub is_voter: bool,
     /// It was a started voter that served a linearizable read when it was last looked at.
     pub ready: bool,
+    /// The version that its process last reported.
+    pub version: Option<EtcdVersion>,
     /// The UID of the PVC that holds its data, recorded before its first Pod.
     pub pvc_uid: Option<Uid>,
-    /// The UID of its present Pod.
+    /// The UID of its present Pod. Of a member that keeps its data in memory: of the Pod that has the data, and
+    /// never of another one.
     pub pod_uid: Option<Uid>,
 }
 
@@ -189,6 +219,10 @@ pub struct PodView {
     pub instruction: Option<JoinInstruction>,
     /// What keeps it from running.
     pub trouble: Option<PodTrouble>,
+    /// The generation of the EtcdMember that it was made from; 0 if nobody has noted that.
+    pub made_from: u64,
+    /// How often its container was started again, by the kubelet's count.
+    pub restarts: u32,
 }
 
 /// How etcd is told to start. It reads this at each start of its container, and ignores it when
@@ -278,6 +312,12 @@ pub struct PvcView {
     pub deleting: bool,
     /// Every label that the watch relies on is as it should be.
     pub labels_right: bool,
+    /// Bytes that it asks for.
+    pub requested: Option<u64>,
+    /// Bytes that it has, once it is bound.
+    pub capacity: Option<u64>,
+    /// Its volume has grown, and its file system waits for another Pod (`FileSystemResizePending`).
+    pub awaits_restart: bool,
 }
 
 /// A member with everything around it.
@@ -395,6 +435,8 @@ pub struct MemberSituation {
     pub list: ListFact,
     /// Whether it may leave, if its deletion was asked for (see [`crate::departure`]).
     pub departure: crate::departure::Departure,
+    /// The guard has just granted the restart of its present Pod.
+    pub granted: bool,
     /// The guard answered, in this life of the actor and after the deletion was asked for, that
     /// etcd does not list this member and that nothing is in flight that could list it again.
     pub removed: bool,

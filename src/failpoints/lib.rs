@@ -39,6 +39,8 @@ pub enum Effect {
     CreatePod,
     /// DELETE of a Pod.
     DeletePod,
+    /// Eviction of a Pod.
+    EvictPod,
     /// PATCH of a Pod's labels or annotations.
     PatchPod,
     /// etcd's MemberAdd, as learner.
@@ -64,7 +66,7 @@ pub enum Moment {
 
 impl Effect {
     /// All effects, so that a test can prove that it reached each.
-    pub const ALL: [Effect; 19] = [
+    pub const ALL: [Effect; 20] = [
         Effect::CreateService,
         Effect::RepairService,
         Effect::ClusterStatus,
@@ -79,6 +81,7 @@ impl Effect {
         Effect::DeletePvc,
         Effect::CreatePod,
         Effect::DeletePod,
+        Effect::EvictPod,
         Effect::PatchPod,
         Effect::MemberAdd,
         Effect::MemberPromote,
@@ -103,6 +106,7 @@ impl Effect {
             Effect::DeletePvc => "delete-pvc",
             Effect::CreatePod => "create-pod",
             Effect::DeletePod => "delete-pod",
+            Effect::EvictPod => "evict-pod",
             Effect::PatchPod => "patch-pod",
             Effect::MemberAdd => "member-add",
             Effect::MemberPromote => "member-promote",

@@ -15,7 +15,7 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client, Resource,
-    api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy},
+    api::{DeleteParams, EvictParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy},
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -241,6 +241,24 @@ impl Writer {
     /// See [`Writer::create_service`].
     pub async fn delete_pod(&self, target: &Target) -> Result<Deleted, ApiFailure> {
         self.delete::<Pod>(Effect::DeletePod, target).await
+    }
+
+    /// Eviction of a Pod of exactly this UID: the API server refuses with 429 while the disruption budget does.
+    ///
+    /// # Errors
+    /// See [`Writer::create_service`]; [`ApiFailure::Throttled`] while the budget says no.
+    pub async fn evict_pod(&self, target: &Target) -> Result<Deleted, ApiFailure> {
+        let api: Api<Pod> = Api::namespaced(self.client.0.clone(), &target.namespace);
+        let delete_options = Some(DeleteParams {
+            preconditions: Some(Preconditions { uid: Some(target.uid.clone()), resource_version: None }),
+            ..DeleteParams::default()
+        });
+        let params = EvictParams { delete_options, ..EvictParams::default() };
+        match self.send(Effect::EvictPod, api.evict(&target.name, &params)).await {
+            Ok(_) => Ok(Deleted::Requested),
+            Err(ApiFailure::NotFound) => Ok(Deleted::Gone),
+            Err(failure) => Err(failure),
+        }
     }
 
     /// PATCH of a Pod's labels or annotations.

@@ -2,7 +2,7 @@
 //! same again comes out equal, so that nothing is written.
 
 use etcd_operator_api::{
-    EtcdCluster, EtcdClusterStatus, EtcdMember, EtcdMemberStatus, ObservedClusterSpec, Reason,
+    DriftMode, EtcdCluster, EtcdClusterStatus, EtcdMember, EtcdMemberStatus, ObservedClusterSpec, Reason,
     conditions::{self, Status},
     labels, names,
 };
@@ -11,7 +11,7 @@ use etcd_operator_core::{
     reason::Reason as CoreReason,
     report::{Condition, Report, Verdict},
     time::Time,
-    view::{MemberFacts, Target},
+    view::{Drift, MemberFacts, Target},
 };
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1, jiff::Timestamp};
 use kube::ResourceExt;
@@ -47,6 +47,7 @@ pub fn cluster(object: &EtcdCluster, report: &Report, now: Time) -> EtcdClusterS
     let wanted = Target {
         replicas: usize::try_from(spec.replicas).unwrap_or_default(),
         template: view::template(&spec),
+        blueprint: view::blueprint(&spec),
     };
     if report.record.target.as_ref() == Some(&wanted) {
         status.observed = Some(spec);
@@ -56,6 +57,10 @@ pub fn cluster(object: &EtcdCluster, report: &Report, now: Time) -> EtcdClusterS
             status.cluster_token = Some(names::cluster_token(&namespace, &name, &uid));
         }
     }
+    status.drift = report.record.drift.map(|drift| match drift {
+        Drift::Accepted => DriftMode::Accepted,
+        Drift::Rolled => DriftMode::Rolled,
+    });
     status.progress_deadline = report.record.progress_deadline.map(timestamp);
     let generation = object.metadata.generation;
     for (kind, condition) in [
@@ -134,6 +139,9 @@ pub fn member(
     }
     let generation = object.metadata.generation;
     let at = timestamp(now);
+    if let Some(version) = record.version {
+        status.version = Some(version.to_string());
+    }
     let joined = record.member_id.is_some();
     let (joined_reason, joined_words) = match (joined, record.is_voter) {
         (true, true) => (Reason::MemberJoined, "it is a voter"),

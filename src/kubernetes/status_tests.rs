@@ -20,7 +20,7 @@ fn object() -> EtcdCluster {
 
 fn target_of(object: &EtcdCluster) -> Target {
     let view = view::cluster(object);
-    Target { replicas: view.replicas, template: view.template }
+    Target { replicas: view.replicas, template: view.template, blueprint: view.blueprint }
 }
 
 fn said(verdict: Verdict, reason: CoreReason, message: &str) -> Condition {
@@ -33,6 +33,7 @@ fn report(object: &EtcdCluster) -> Report {
             cluster_id: Some(ClusterId(0xab)),
             target: Some(target_of(object)),
             progress_deadline: Some(Time(1_767_225_601_999)),
+            drift: Some(Drift::Rolled),
         },
         ready_members: Some(2),
         broken_members: 1,

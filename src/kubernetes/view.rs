@@ -1,17 +1,21 @@
 //! Translates stored objects into the views that decisions are taken on. Pure.
 
-use etcd_operator_api::{EtcdCluster, EtcdMember, ObservedClusterSpec, conditions, labels, names};
+use etcd_operator_api::{
+    DriftMode, EtcdCluster, EtcdMember, ObservedClusterSpec, StorageMedium, StorageSpec, bytes, conditions,
+    labels, names,
+};
 use etcd_operator_core::{
     ids::ClusterId,
+    roll::{Blueprint, Permit},
     time::Time,
     view::{
-        ClusterRecord, ClusterView, JoinInstruction, MemberRecord, MemberView, PodTrouble, PodView, PvcView,
-        RefusedField, Target,
+        ClusterRecord, ClusterView, Drift, JoinInstruction, MemberRecord, MemberView, PodTrouble, PodView,
+        PvcView, RefusedField, Target,
     },
 };
 use k8s_openapi::{
     api::core::v1::{ContainerStatus, PersistentVolumeClaim, Pod},
-    apimachinery::pkg::apis::meta::v1,
+    apimachinery::pkg::{api::resource::Quantity, apis::meta::v1},
 };
 use kube::ResourceExt;
 
@@ -33,6 +37,22 @@ pub fn template(spec: &ObservedClusterSpec) -> String {
     template.replicas = 0;
     // A value that was just read from JSON can be written as JSON.
     serde_json::to_string(&template).unwrap_or_default()
+}
+
+/// The parts of a spec that reach existing members in different ways. What cannot change is left out.
+pub fn blueprint(spec: &ObservedClusterSpec) -> Blueprint {
+    let metadata = serde_json::to_string(&spec.additional_metadata).unwrap_or_default();
+    let mut pod = spec.clone();
+    pod.replicas = 0;
+    pod.version = String::new();
+    pod.storage = StorageSpec::default();
+    pod.additional_metadata = None;
+    Blueprint {
+        version: spec.version.parse().ok(),
+        size: bytes(&spec.storage.size).and_then(|size| u64::try_from(size).ok()),
+        pod: serde_json::to_string(&pod).unwrap_or_default(),
+        metadata,
+    }
 }
 
 /// A cluster.
@@ -62,6 +82,8 @@ pub fn cluster(object: &EtcdCluster) -> ClusterView {
         refused: not_yet.chain(never).chain(damaged).collect(),
         replicas: usize::try_from(object.spec.replicas).unwrap_or_default(),
         template: template(&spec),
+        blueprint: blueprint(&spec),
+        rolls: true,
         progress_deadline_seconds: u64::try_from(object.spec.progress_deadline_seconds).unwrap_or_default(),
         recorded: cluster_record(object),
     }
@@ -80,8 +102,13 @@ fn cluster_record(object: &EtcdCluster) -> ClusterRecord {
         target: status.observed.as_ref().map(|observed| Target {
             replicas: usize::try_from(observed.replicas).unwrap_or_default(),
             template: template(observed),
+            blueprint: blueprint(observed),
         }),
         progress_deadline: status.progress_deadline.as_ref().map(time),
+        drift: status.drift.map(|drift| match drift {
+            DriftMode::Accepted => Drift::Accepted,
+            DriftMode::Rolled => Drift::Rolled,
+        }),
     }
 }
 
@@ -95,11 +122,16 @@ pub fn member(object: &EtcdMember) -> MemberView {
         seed: object.spec.bootstrap,
         founds: ClusterId(objects::founds(object)),
         dormant: object.spec.dormant,
+        memory: object.spec.storage.medium == StorageMedium::Memory,
         initial_cluster: object.spec.initial_cluster.clone(),
         created: object.metadata.creation_timestamp.as_ref().map(time).unwrap_or_default(),
         deleting: object.metadata.deletion_timestamp.as_ref().map(time),
         finalizer: object.finalizers().iter().any(|f| f == labels::MEMBER_FINALIZER),
+        blueprint: blueprint(&ObservedClusterSpec::from(&object.spec)),
+        generation: object.metadata.generation.and_then(|n| u64::try_from(n).ok()).unwrap_or_default(),
+        permit: object.annotations().get(labels::PERMIT).and_then(|text| Permit::from_text(text)),
         recorded: MemberRecord {
+            version: status.version.as_ref().and_then(|version| version.parse().ok()),
             member_id: status.member_id.as_ref().and_then(|id| id.parse().ok()),
             is_voter: status.is_voter,
             ready: conditions::is_true(&status.conditions, conditions::READY),
@@ -129,7 +161,8 @@ pub fn pod(object: &Pod, owner: &EtcdMember) -> PodView {
             .iter()
             .find(|c| c.type_ == kind && c.status == "True")
     };
-    let wanted = labels::for_member(&owner.spec.cluster_name, &owner.name_any());
+    let wanted = objects::labels_of(owner);
+    let annotations = objects::annotations_of(owner);
     PodView {
         uid: uid(object),
         ours: is_controlled_by(&object.metadata, &owner_uid),
@@ -140,8 +173,14 @@ pub fn pod(object: &Pod, owner: &EtcdMember) -> PodView {
         started: container.as_ref().and_then(|c| c.started).unwrap_or(false),
         ready: condition("Ready").is_some(),
         voter_label: object.labels().get(labels::ROLE).is_some_and(|role| role == labels::ROLE_VOTER),
-        labels_right: wanted.iter().all(|(key, value)| object.labels().get(key) == Some(value)),
+        labels_right: has(object.labels(), &wanted) && has(object.annotations(), &annotations),
         instruction: instruction(object),
+        made_from: object
+            .annotations()
+            .get(labels::MEMBER_GENERATION)
+            .and_then(|text| text.parse().ok())
+            .unwrap_or_default(),
+        restarts: container.as_ref().map_or(0, |c| u32::try_from(c.restart_count).unwrap_or_default()),
         trouble: trouble(object, container.as_ref()),
     }
 }
@@ -241,13 +280,33 @@ fn last_words(text: Option<&str>) -> String {
 
 /// The PVC of the EtcdMember `owner`.
 pub fn pvc(object: &PersistentVolumeClaim, owner: &EtcdMember) -> PvcView {
-    let wanted = labels::for_member(&owner.spec.cluster_name, &owner.name_any());
+    let storage = |map: Option<&std::collections::BTreeMap<String, Quantity>>| {
+        let size = bytes(map?.get("storage")?)?;
+        u64::try_from(size).ok()
+    };
+    let requested = object.spec.as_ref().and_then(|s| s.resources.as_ref()?.requests.as_ref());
+    let status = object.status.as_ref();
+    let conditions = status.and_then(|s| s.conditions.as_deref()).unwrap_or_default();
+    let awaits_restart =
+        conditions.iter().any(|c| c.type_ == "FileSystemResizePending" && c.status == "True");
     PvcView {
         uid: uid(object),
         ours: is_controlled_by(&object.metadata, &owner.uid().unwrap_or_default()),
         deleting: object.metadata.deletion_timestamp.is_some(),
-        labels_right: wanted.iter().all(|(key, value)| object.labels().get(key) == Some(value)),
+        labels_right: has(object.labels(), &objects::labels_of(owner))
+            && has(object.annotations(), &objects::annotations_of(owner)),
+        requested: storage(requested),
+        capacity: storage(status.and_then(|s| s.capacity.as_ref())),
+        awaits_restart,
     }
+}
+
+/// Whether every wanted entry is there. Others' entries are none of our business.
+fn has(
+    all: &std::collections::BTreeMap<String, String>,
+    wanted: &std::collections::BTreeMap<String, String>,
+) -> bool {
+    wanted.iter().all(|(key, value)| all.get(key) == Some(value))
 }
 
 #[cfg(test)]

@@ -164,6 +164,7 @@ impl Hands for FakeApi {
 
     fn act(&self, key: &ClusterKey, action: ClusterAction, member_name: MemberName) -> Effect {
         let cluster = key.clone();
+        let park = matches!(action, ClusterAction::ParkMember { .. });
         match action {
             ClusterAction::CreateService(kind) | ClusterAction::RepairService(kind) => {
                 let change = move |state: &mut State, now| {
@@ -195,6 +196,32 @@ impl Hands for FakeApi {
                     Ok(Outcome::Done)
                 };
                 self.call("DeleteMember", key, name.as_str(), Box::new(change))
+            }
+            ClusterAction::ParkMember { name, uid } | ClusterAction::WakeMember { name, uid } => {
+                let verb = if park { "ParkMember" } else { "WakeMember" };
+                let change = move |state: &mut State, now| {
+                    if !state.truth.members.contains_key(&uid) {
+                        return Ok(Outcome::Outdated);
+                    }
+                    state.edit_member(now, &uid, |m| m.view.dormant = park);
+                    Ok(Outcome::Done)
+                };
+                self.call(verb, key, name.as_str(), Box::new(change))
+            }
+            ClusterAction::UpdateMember { name, uid, permit, .. } => {
+                let change = move |state: &mut State, now| {
+                    let wanted = state.truth.clusters.get(&cluster.uid).and_then(|c| c.view.recorded.target.clone());
+                    let Some(wanted) = wanted.filter(|_| state.truth.members.contains_key(&uid)) else {
+                        return Ok(Outcome::Outdated);
+                    };
+                    state.edit_member(now, &uid, |m| {
+                        m.view.generation += 1;
+                        m.view.blueprint = wanted.blueprint;
+                        m.view.permit = permit;
+                    });
+                    Ok(Outcome::Done)
+                };
+                self.call("UpdateMember", key, name.as_str(), Box::new(change))
             }
             ClusterAction::ConfirmMembers => Box::pin(async { Ok(Outcome::Already) }),
         }
@@ -261,7 +288,11 @@ impl Hands for FakeApi {
                 };
                 call("PatchPod", Box::new(change))
             }
-            MemberAction::DeletePod { pod_uid, .. } => {
+            MemberAction::ClearPermit => {
+                call("ClearPermit", guarded(key.uid.clone(), rv, |m, _| m.view.permit = None))
+            }
+            MemberAction::GrowPvc { .. } => panic!("sizes do not change here"),
+            MemberAction::DeletePod { pod_uid, .. } | MemberAction::EvictPod { pod_uid, .. } => {
                 let name = name.to_owned();
                 let change = move |state: &mut State, now| {
                     if state.truth.pods.get(&name).is_none_or(|p| p.view.uid != pod_uid) {
@@ -365,6 +396,10 @@ fn create_member(
         peer_url,
         seed,
         dormant: false,
+        memory: false,
+        blueprint: state.truth.clusters.get(&cluster.uid).map(|c| c.view.blueprint.clone()).unwrap_or_default(),
+        generation: 1,
+        permit: None,
         initial_cluster: String::new(),
         created: now,
         deleting: None,
@@ -384,7 +419,15 @@ fn create_pvc(state: &mut State, now: Time, member: MemberKey) -> Result<Outcome
         return Err(ApiFailure::NotFound);
     }
     let (rv, uid) = (state.next(), state.uid("pvc"));
-    let view = PvcView { uid, ours: true, deleting: false, labels_right: true };
+    let view = PvcView {
+        uid,
+        ours: true,
+        deleting: false,
+        labels_right: true,
+        requested: None,
+        capacity: None,
+        awaits_restart: false,
+    };
     state.put(now, Object::Pvc(member.name.0.clone(), Some(PvcObj { member, rv, view })));
     Ok(Outcome::Done)
 }
@@ -412,9 +455,10 @@ fn create_pod(
     now: Time,
     member: MemberKey,
     instruction: etcd_operator_core::view::JoinInstruction,
-    pvc_uid: Uid,
+    pvc_uid: Option<Uid>,
 ) -> Result<Outcome, ApiFailure> {
     let name = member.name.0.clone();
+    let pvc_uid = pvc_uid.expect("these clusters keep their data on volumes");
     if state.truth.pvcs.get(&name).is_none_or(|p| p.view.uid != pvc_uid) {
         return Ok(Outcome::Outdated);
     }
@@ -438,6 +482,8 @@ fn create_pod(
         labels_right: true,
         instruction: Some(instruction),
         trouble: None,
+        restarts: 0,
+        made_from: state.truth.members.get(&member.uid).map_or(0, |m| m.view.generation),
     };
     state.put(now, Object::Pod(name, Some(PodObj { member, rv, view, pvc_uid })));
     Ok(Outcome::Done)

@@ -161,7 +161,7 @@ impl State {
                     }
                 }
             }
-            Call::MoveLeader { .. } => {}
+            Call::MoveLeader { .. } | Call::Restart(_) => {}
         }
     }
 }
@@ -223,6 +223,8 @@ impl Turn {
             looks: &looks,
             second_look: second_look.as_ref(),
             doomed: false,
+            restarting: None,
+            other_permit: false,
             doubt: doubt.as_ref(),
         };
         judge(&self.change, &evidence)
@@ -238,7 +240,7 @@ impl Turn {
             }
             Call::Promote(_) => voters.push(JOINER),
             Call::Remove(gone) => voters.retain(|n| id(*n, self.id) != *gone),
-            Call::Add(_) | Call::MoveLeader { .. } => {}
+            Call::Add(_) | Call::MoveLeader { .. } | Call::Restart(_) => {}
         }
         let healthy = voters.iter().filter(|n| up[**n]).count();
         (healthy < quorum(voters.len())).then_some("fewer healthy voters than a quorum")

@@ -2,6 +2,8 @@
 
 use etcd_operator_api::{EtcdCluster, EtcdMember, EtcdMemberSpec, ObservedClusterSpec, labels, names};
 
+use etcd_operator_core::roll::Part;
+
 use super::{BuildError, Owner, address};
 
 /// What makes one new member different from its siblings.
@@ -12,6 +14,37 @@ pub struct NewMember<'a> {
     pub name: &'a str,
     /// It forms the cluster.
     pub seed: bool,
+}
+
+/// The EtcdMember with one part of its spec brought up to the target. The rest stays as it is: the medium and the
+/// class of a volume cannot change, and its size has a turn of its own.
+pub fn updated(member: &EtcdMember, target: &ObservedClusterSpec, part: Part) -> EtcdMember {
+    let mut member = member.clone();
+    let had = member.spec.clone();
+    let spec = &mut member.spec;
+    match part {
+        Part::Size => spec.storage.size = target.storage.size.clone(),
+        Part::Metadata => {
+            spec.additional_metadata = target.additional_metadata.clone();
+            let extra = target.additional_metadata.clone().unwrap_or_default();
+            let labels = member.metadata.labels.take().unwrap_or_default();
+            member.metadata.labels = Some(labels::merged(labels, &extra.labels));
+            let annotations = member.metadata.annotations.take().unwrap_or_default();
+            member.metadata.annotations = Some(labels::merged(annotations, &extra.annotations));
+        }
+        Part::Pod => {
+            *spec = EtcdMemberSpec::from_target(had.cluster_name, had.cluster_token, target);
+            spec.storage = had.storage;
+            spec.additional_metadata = had.additional_metadata;
+            spec.bootstrap = had.bootstrap;
+            spec.initial_cluster = had.initial_cluster;
+            spec.replicas = had.replicas;
+            spec.dormant = had.dormant;
+            spec.tls = had.tls;
+            spec.restore = had.restore;
+        }
+    }
+    member
 }
 
 /// An EtcdMember of `cluster`, copied from the target that is being worked towards, with our

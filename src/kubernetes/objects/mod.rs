@@ -14,12 +14,12 @@ mod service;
 
 use std::collections::BTreeMap;
 
-use etcd_operator_api::{AdditionalMetadata, labels};
+use etcd_operator_api::{AdditionalMetadata, EtcdMember, labels};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
 
 pub use address::{client_url, dns_name, founds, peer_url};
-pub use member::{NewMember, member};
+pub use member::{NewMember, member, updated};
 pub use pod::{PodSettings, instruction_annotations, pod, read_instruction};
 pub use pvc::pvc;
 pub use service::{client_service, headless_service, service};
@@ -98,6 +98,20 @@ impl<'a> Owner<'a> {
             ..Default::default()
         }
     }
+}
+
+/// The labels that a member's Pod and PVC must have: the operator's own, and the user's.
+pub fn labels_of(member: &EtcdMember) -> BTreeMap<String, String> {
+    let own =
+        labels::for_member(&member.spec.cluster_name, member.metadata.name.as_deref().unwrap_or_default());
+    let extra = member.spec.additional_metadata.as_ref();
+    extra.map_or_else(|| own.clone(), |extra| labels::merged(own.clone(), &extra.labels))
+}
+
+/// The user's annotations that a member's Pod and PVC must have.
+pub fn annotations_of(member: &EtcdMember) -> BTreeMap<String, String> {
+    let extra = member.spec.additional_metadata.as_ref();
+    extra.map(|extra| labels::merged(BTreeMap::new(), &extra.annotations)).unwrap_or_default()
 }
 
 /// Whether the object's controller is the one with this UID. Names prove nothing.

@@ -55,7 +55,7 @@ pub fn pod(
         metadata: owner.meta(
             owner.name.to_owned(),
             labels::for_member(&spec.cluster_name, owner.name),
-            instruction_annotations(instruction),
+            annotations(member, instruction),
             spec.additional_metadata.as_ref(),
         ),
         spec: Some(PodSpec {
@@ -87,6 +87,13 @@ pub fn pod(
         }),
         status: None,
     })
+}
+
+fn annotations(member: &EtcdMember, instruction: &JoinInstruction) -> BTreeMap<String, String> {
+    let generation = member.metadata.generation.unwrap_or_default().to_string();
+    let mut annotations = instruction_annotations(instruction);
+    annotations.insert(labels::MEMBER_GENERATION.to_owned(), generation);
+    annotations
 }
 
 /// The annotations that carry the join instruction.

@@ -6,12 +6,26 @@ use etcd_operator_core::{
     departure::Departure,
     etcd::{ListedMember, Look, MemberList, MemberStatus},
     ids::{ClusterId, MemberId, PeerUrl},
+    roll::Blueprint,
     time::Time,
+    version::EtcdVersion,
     view::*,
 };
 
 pub(crate) const NOW: Time = Time(100_000);
 pub(crate) const CLUSTER: ClusterId = ClusterId(7);
+
+pub(crate) const GIB: u64 = 1 << 30;
+
+/// What all members are made from unless a test is about that.
+pub(crate) fn blueprint() -> Blueprint {
+    Blueprint {
+        version: Some(EtcdVersion::new(3, 6, 16)),
+        size: Some(GIB),
+        pod: "p".into(),
+        metadata: String::new(),
+    }
+}
 
 pub(crate) fn url(n: u64) -> PeerUrl {
     PeerUrl(format!("http://m{n}.c.ns.svc:2380"))
@@ -104,11 +118,21 @@ pub(crate) fn pod(n: u64) -> PodView {
         labels_right: true,
         instruction: Some(JoinInstruction::Existing { initial_cluster: alone(n) }),
         trouble: None,
+        restarts: 0,
+        made_from: 1,
     }
 }
 
 pub(crate) fn pvc(n: u64) -> PvcView {
-    PvcView { uid: format!("pvc{n}").into(), ours: true, deleting: false, labels_right: true }
+    PvcView {
+        uid: format!("pvc{n}").into(),
+        ours: true,
+        deleting: false,
+        labels_right: true,
+        requested: Some(GIB),
+        capacity: Some(GIB),
+        awaits_restart: false,
+    }
 }
 
 /// A voter that serves, with everything in place and on record.
@@ -121,11 +145,16 @@ pub(crate) fn voter(n: u64) -> MemberFacts {
             seed: n == 0,
             founds: CLUSTER,
             dormant: false,
+            memory: false,
             initial_cluster: if n == 0 { String::new() } else { alone(n) },
             created: Time(n * 1_000),
             deleting: None,
             finalizer: true,
+            blueprint: blueprint(),
+            generation: 1,
+            permit: None,
             recorded: MemberRecord {
+                version: None,
                 member_id: Some(id(n)),
                 is_voter: true,
                 ready: true,
@@ -184,7 +213,7 @@ pub(crate) fn cluster(replicas: usize, members: Vec<MemberFacts>) -> ClusterSitu
             is_learner: !m.member.recorded.is_voter,
         })
         .collect();
-    let target = Target { replicas, template: "t".into() };
+    let target = Target { replicas, template: "t".into(), blueprint: blueprint() };
     ClusterSituation {
         now: NOW,
         cluster: ClusterView {
@@ -195,11 +224,14 @@ pub(crate) fn cluster(replicas: usize, members: Vec<MemberFacts>) -> ClusterSitu
             refused: vec![],
             replicas,
             template: "t".into(),
+            blueprint: blueprint(),
+            rolls: true,
             progress_deadline_seconds: 600,
             recorded: ClusterRecord {
                 cluster_id: Some(CLUSTER),
                 target: Some(target),
                 progress_deadline: None,
+                drift: Some(Drift::Rolled),
             },
         },
         services: BTreeMap::from([
@@ -230,6 +262,7 @@ pub(crate) fn situation(facts: MemberFacts) -> MemberSituation {
         facts,
         list: ListFact::Known { at: NOW, list: list(vec![listed(0), listed(1), listed(2)]) },
         departure: Departure::Go,
+        granted: false,
         removed: false,
     }
 }

@@ -18,6 +18,8 @@ struct Case {
     looks: BTreeMap<MemberId, Look>,
     second: Option<Look>,
     doomed: bool,
+    restarting: Option<MemberId>,
+    other_permit: bool,
     doubt: Option<Doubt>,
 }
 
@@ -30,7 +32,16 @@ fn all_well(members: Vec<ListedMember>) -> Case {
             (m.id, if m.is_learner { learns(n) } else { serves(n) })
         })
         .collect();
-    Case { cluster_id: Some(CLUSTER), list: list(members), looks, second: None, doomed: false, doubt: None }
+    Case {
+        cluster_id: Some(CLUSTER),
+        list: list(members),
+        looks,
+        second: None,
+        doomed: false,
+        restarting: None,
+        other_permit: false,
+        doubt: None,
+    }
 }
 
 impl Case {
@@ -64,6 +75,8 @@ impl Case {
                 looks: &self.looks,
                 second_look: self.second.as_ref(),
                 doomed: self.doomed,
+                restarting: self.restarting,
+                other_permit: self.other_permit,
                 doubt: self.doubt.as_ref(),
             },
         )
@@ -359,4 +372,36 @@ fn an_answer_of_another_member_does_not_count_for_the_one_that_was_meant() {
     assert_eq!(case.reason(&add(3)), Reason::VoterNotServing);
     let case = case.look(1, silent());
     assert_eq!(case.reason(&remove(1)), Reason::AwaitingQuorum);
+}
+
+fn restart(n: u64) -> Change {
+    Change::Restart { peer_url: url(n), pod_uid: format!("pod{n}").into() }
+}
+
+#[test]
+fn a_follower_is_restarted_when_all_others_serve() {
+    let three = || all_well(vec![listed(0), listed(1), listed(2)]);
+    assert_eq!(three().judge(&restart(1)), Verdict::Allow(Call::Restart(id(1))));
+    assert_eq!(three().look(2, silent()).reason(&restart(1)), Reason::VoterNotServing);
+    assert_eq!(three().unseen(2).reason(&restart(1)), Reason::VoterNotServing);
+    assert_eq!(three().reason(&restart(7)), Reason::NotListed);
+    let other = Case { other_permit: true, ..three() };
+    assert_eq!(other.reason(&restart(1)), Reason::AnotherMemberFirst);
+}
+
+#[test]
+fn a_leader_hands_over_before_it_is_restarted_and_the_only_voter_cannot() {
+    let three = all_well(vec![listed(0), listed(1), listed(2)]);
+    assert!(matches!(three.judge(&restart(0)), Verdict::Allow(Call::MoveLeader { .. })));
+    assert_eq!(all_well(vec![listed(0)]).judge(&restart(0)), Verdict::Allow(Call::Restart(id(0))));
+}
+
+// Between the grant and the end of its Pod it answers as if nothing were to come.
+#[test]
+fn a_voter_whose_restart_was_granted_counts_as_gone_for_every_other_change() {
+    let three = || Case { restarting: Some(id(1)), ..all_well(vec![listed(0), listed(1), listed(2)]) };
+    let remove = Change::Remove { peer_url: url(2), id: Some(id(2)) };
+    assert_eq!(three().reason(&remove), Reason::AwaitingQuorum);
+    assert_eq!(three().reason(&Change::Add { peer_url: url(9) }), Reason::VoterNotServing);
+    assert_eq!(three().reason(&restart(2)), Reason::VoterNotServing);
 }

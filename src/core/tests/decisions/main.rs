@@ -12,7 +12,10 @@
 mod cluster;
 mod departure;
 mod fixtures;
+mod healing;
 mod judge;
 mod member;
+mod pause;
 mod report;
+mod roll;
 mod unknown;

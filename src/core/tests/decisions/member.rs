@@ -112,7 +112,7 @@ fn a_newcomer_gets_its_volume_the_volume_is_recorded_and_only_then_it_is_added()
     let s = with(m, |s| s.list = ListFact::Known { at: NOW, list: listed });
     let MemberAction::CreatePod { instruction, pvc_uid } = act(&s) else { panic!() };
     assert_eq!(instruction, JoinInstruction::Existing { initial_cluster });
-    assert_eq!(pvc_uid, "pvc3".into());
+    assert_eq!(pvc_uid, Some("pvc3".into()));
 }
 
 // MQ-04
@@ -214,7 +214,7 @@ fn a_pod_that_is_gone_comes_back_on_the_recorded_volume() {
     let m = MemberFacts { pod: Presence::Absent, look: unknown(), ..voter(1) };
     let MemberAction::CreatePod { instruction, pvc_uid } = act(&situation(m)) else { panic!() };
     assert_eq!(instruction, JoinInstruction::Existing { initial_cluster: alone(1) });
-    assert_eq!(pvc_uid, "pvc1".into());
+    assert_eq!(pvc_uid, Some("pvc1".into()));
 }
 
 // LS-10

@@ -93,6 +93,7 @@ enum Next {
 struct MemberActor {
     uid: Uid,
     removed: bool,
+    granted: Option<(Uid, Time)>,
     owner_confirmed: bool,
     progress: Option<Progress>,
     next: Option<ApiCall>,
@@ -188,7 +189,8 @@ impl Operator {
 
     fn facts(&self, o: &MemberObj, now: Time) -> MemberFacts {
         let pod = view(self.stores.pod(o.m), |p| p.view.clone());
-        let looked = self.looks.get(&o.m).filter(|l| pod.present().is_some_and(|p| p.uid == l.pod));
+        let looked =
+            self.looks.get(&o.m).filter(|l| pod.present().is_some_and(|p| p.uid == l.pod && !p.ended));
         let (look, stalled) =
             looked.map_or((Look::Unknown { since: now }, false), |l| (l.look.clone(), l.stalled));
         let pvc = view(self.stores.pvc(o.m), |v| v.view.clone());
@@ -291,7 +293,11 @@ impl Operator {
                 self.read_members_live(w);
                 true
             }
-            ClusterDecision::Act(ClusterAction::CreateMember { .. } | ClusterAction::DeleteMember { .. }) => {
+            ClusterDecision::Act(
+                ClusterAction::CreateMember { .. }
+                | ClusterAction::DeleteMember { .. }
+                | ClusterAction::ParkMember { .. },
+            ) => {
                 self.next = Some(Next::Confirm(decision));
                 true
             }
@@ -334,8 +340,21 @@ impl Operator {
                 let m = member_of(name.as_str())?;
                 Some(ApiCall::DeleteMember { m, rv: self.stores.member(m)?.rv })
             }
+            ClusterAction::UpdateMember { name, permit, .. } => {
+                let m = member_of(name.as_str())?;
+                let cluster = self.stores.cluster.as_ref()?.as_ref()?;
+                let blueprint = cluster.view.recorded.target.as_ref()?.blueprint.clone();
+                Some(ApiCall::Update { m, rv: self.stores.member(m)?.rv, blueprint, permit: permit.clone() })
+            }
+            ClusterAction::ParkMember { name, .. } => self.dormant(name.as_str(), true),
+            ClusterAction::WakeMember { name, .. } => self.dormant(name.as_str(), false),
             ClusterAction::ConfirmMembers => None,
         }
+    }
+
+    fn dormant(&self, name: &str, dormant: bool) -> Option<ApiCall> {
+        let m = member_of(name)?;
+        Some(ApiCall::Dormant { m, rv: self.stores.member(m)?.rv, dormant })
     }
 
     /// The members that have an actor.
@@ -346,12 +365,20 @@ impl Operator {
             self.actors.entry(o.m).or_insert_with(|| MemberActor {
                 uid: o.view.uid.clone(),
                 removed: false,
+                granted: None,
                 owner_confirmed: false,
                 progress: None,
                 next: None,
             });
         }
         self.actors.keys().copied().collect()
+    }
+
+    /// The guard has granted the restart of this Pod.
+    pub(crate) fn answered_restart(&mut self, m: M, pod: Uid, now: Time) {
+        if let Some(actor) = self.actors.get_mut(&m) {
+            actor.granted = Some((pod, now));
+        }
     }
 
     /// The guard has answered that the change is done.
@@ -415,6 +442,10 @@ impl Operator {
             list: self.list.clone(),
             departure,
             removed: actor.removed && o.view.deleting.is_some(),
+            granted: actor.granted.as_ref().is_some_and(|(uid, at)| {
+                now.since(*at).as_secs() < 2
+                    && self.stores.pod(o.m).present().is_some_and(|p| p.view.uid == *uid)
+            }),
         })
     }
 
@@ -466,18 +497,30 @@ impl Operator {
                 ApiCall::RecordJoin { m, rv: o.rv, initial_cluster }
             }
             MemberAction::CreatePod { instruction, pvc_uid } => {
-                let right = w.server.pvc(m).is_some_and(|v| v.view.uid == pvc_uid && !v.view.deleting);
+                let right = match pvc_uid {
+                    Some(uid) => w.server.pvc(m).is_some_and(|v| v.view.uid == uid && !v.view.deleting),
+                    None => w.has_no_pod_on_record(&o, &instruction),
+                };
                 if !right {
-                    w.coverage.hit("create-pod", "the live PVC is another one");
+                    w.coverage.hit("create-pod", "the live objects are others");
                     return false;
                 }
-                ApiCall::CreatePod { m, instruction }
+                ApiCall::CreatePod {
+                    m,
+                    instruction,
+                    generation: o.view.generation,
+                    blueprint: o.view.blueprint.clone(),
+                }
             }
             MemberAction::PatchPod { instruction, voter_label, .. } => {
                 ApiCall::PatchPod { m, rv: pod_rv.unwrap_or(0), instruction, voter_label }
             }
             MemberAction::Record(record) => ApiCall::Record { m, rv: o.rv, record },
             MemberAction::DeletePod { pod_uid, .. } => ApiCall::DeletePod { m, uid: pod_uid },
+            MemberAction::EvictPod { pod_uid, .. } => ApiCall::EvictPod { m, uid: pod_uid },
+            MemberAction::ClearPermit => ApiCall::ClearPermit { m, rv: o.rv },
+            // Sizes do not change here.
+            MemberAction::GrowPvc { .. } => return false,
             MemberAction::PatchPvc { pvc_uid } => ApiCall::PatchPvc { m, uid: pvc_uid },
             MemberAction::DeletePvc { pvc_uid } => ApiCall::DeletePvc { m, uid: pvc_uid },
             MemberAction::Release => ApiCall::Release { m, rv: o.rv },

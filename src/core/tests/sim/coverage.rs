@@ -52,6 +52,10 @@ pub(crate) fn expected() -> Vec<(&'static str, &'static str)> {
         "CreateMember seed",
         "CreateMember",
         "DeleteMember",
+        "ParkMember",
+        "WakeMember",
+        "UpdateMember",
+        "RollMember",
         "ConfirmMembers",
         "Wait",
         "HandsOff",
@@ -65,6 +69,8 @@ pub(crate) fn expected() -> Vec<(&'static str, &'static str)> {
         "PatchPod",
         "Record",
         "DeletePod",
+        "EvictPod",
+        "ClearPermit",
         "PatchPvc",
         "DeletePvc",
         "ConfirmOwner",
@@ -82,14 +88,25 @@ pub(crate) fn expected() -> Vec<(&'static str, &'static str)> {
         "AwaitingQuorum",
     ];
     let refusals = ["ForeignClusterID", "NotListed", "MemberIdMismatch", "LastVoter"];
-    let deletes = ["ScalingDown", "LearnerStalled", "RemovedFromEtcd", "AnotherMemberFirst"];
+    let deletes = [
+        "ScalingDown",
+        "LearnerStalled",
+        "RemovedFromEtcd",
+        "AnotherMemberFirst",
+        "VolumeMissing",
+        "VolumeReplaced",
+        "VolumeTerminating",
+        "MemoryLost",
+        "DataDirectoryEmpty",
+        "PodCrashLooping",
+    ];
     let holds = ["AnotherMemberFirst", "AwaitingQuorum", "NotKnownYet", "ReplacementFirst"];
     let etcd = ["UnhealthyCluster", "LearnerNotReady", "NotLearner", "PeerUrlExists"];
     [
         all("cluster", &cluster),
         all("member", &member),
         all("verdict", &["Allow", "AlreadyDone", "Wait", "Refuse"]),
-        all("call", &["Add", "Promote", "Remove", "MoveLeader"]),
+        all("call", &["Add", "Promote", "Remove", "MoveLeader", "Restart"]),
         all("judge waits", &waits),
         all("judge refuses", &refusals),
         all("cluster deletes", &deletes),

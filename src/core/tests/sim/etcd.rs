@@ -336,6 +336,7 @@ impl Etcd {
                 instance.removed.push(*id);
             }
             Call::MoveLeader { to, .. } => instance.leader = Some(*to),
+            Call::Restart(_) => {}
         }
         instance.index += 1;
         if !matches!(call, Call::MoveLeader { .. }) {
@@ -402,6 +403,7 @@ impl Etcd {
                     Ok(())
                 }
             }
+            Call::Restart(_) => Ok(()),
             Call::MoveLeader { to, .. } => {
                 let fit = i.by_id(*to).is_some_and(|l| !l.learner) && self.process_of(*to, index).is_some();
                 if fit { Ok(()) } else { Err(Refusal::BadLeaderTransferee) }

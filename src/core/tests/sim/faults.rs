@@ -1,20 +1,20 @@
 //! What goes wrong and what users do, and the person who in the end does what only a person can.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use etcd_operator_core::{
     ids::MemberId,
-    view::{PodTrouble, PvcView, ServiceState},
+    view::{PodTrouble, ServiceState},
 };
 
 use super::{
     etcd::{Listed, NEIGHBOUR, Process},
-    kube::{ApiCall, M, PvcObj},
+    kube::{ApiCall, M, PvcObj, blueprint_of, pvc_view},
     world::World,
 };
 
 /// A member that somebody added by hand.
-const STRANGER: M = 9_000;
+pub(crate) const STRANGER: M = 9_000;
 
 /// Which faults a schedule may have. Chosen by its seed, so that each run stays recognisable.
 #[derive(Clone, Debug)]
@@ -79,7 +79,8 @@ impl World {
                 self.heal_nodes();
             }
             50..62 => {
-                let replicas = 1 + self.chance.below(5) as usize;
+                let least = u64::from(self.server.memory);
+                let replicas = (least + self.chance.below(6 - least)) as usize;
                 self.log(|| format!("user: replicas {replicas}"));
                 self.server.edit_cluster(|c| c.view.replicas = replicas);
             }
@@ -106,6 +107,14 @@ impl World {
             96 => {
                 let paused = self.chance.percent(50);
                 self.server.edit_cluster(|c| c.view.paused = paused);
+            }
+            97 if self.chance.percent(50) => {
+                let template = ["t", "u", "v"][self.chance.below(3) as usize];
+                self.log(|| format!("user: template {template}"));
+                self.server.edit_cluster(|c| {
+                    c.view.template = template.into();
+                    c.view.blueprint = blueprint_of(template);
+                });
             }
             97 => {
                 let learner = self.etcd.instances.iter().flat_map(|i| &i.members).find(|l| l.learner);
@@ -222,7 +231,7 @@ impl World {
                 self.etcd.volumes.push(data);
                 let volume = self.etcd.volumes.len() - 1;
                 self.server.pvcs.retain(|v| v.m != m);
-                let view = PvcView { uid, ours: true, deleting: false, labels_right: true };
+                let view = pvc_view(uid, true);
                 self.server.pvcs.push(Arc::new(PvcObj { m, view, volume }));
             }
             (2, Some(v)) if !self.etcd.processes.iter().any(|p| p.m == m) => {
@@ -234,7 +243,7 @@ impl World {
                 self.log(|| format!("fault: a foreign PVC {uid} bears the name of m{m}'s"));
                 self.etcd.volumes.push(None);
                 let volume = self.etcd.volumes.len() - 1;
-                let view = PvcView { uid, ours: false, deleting: false, labels_right: false };
+                let view = pvc_view(uid, false);
                 self.server.pvcs.push(Arc::new(PvcObj { m, view, volume }));
             }
             _ => {}
@@ -312,26 +321,34 @@ impl World {
                 return true;
             }
         }
+        let again = self.main_instance().and_then(|index| {
+            let other = |l: &&Listed| {
+                let o = self.server.member(l.m);
+                o.and_then(|o| o.view.recorded.member_id).is_some_and(|id| id != l.id)
+            };
+            self.etcd.instances[index].members.iter().find(other).map(|l| (index, l.id))
+        });
+        if let Some((index, id)) = again {
+            self.log(|| {
+                format!("person: removes {id}, which was added again at the address of a removed member")
+            });
+            self.etcd.instances[index].members.retain(|l| l.id != id);
+            return true;
+        }
+        // Before the cluster has formed nobody could replace its first member, and a formed one heals by itself.
+        if self.server.cluster.as_ref().is_none_or(|c| c.view.recorded.cluster_id.is_some()) {
+            return false;
+        }
         let lost = self.server.members.iter().filter(|o| o.view.stays()).find(|o| {
-            let recorded = &o.view.recorded;
             let pvc = self.server.pvc(o.m);
-            let gone = recorded.pvc_uid.is_some()
-                && pvc.is_none_or(|v| recorded.pvc_uid.as_ref() != Some(&v.view.uid) || v.view.deleting);
-            let dead_end = self
-                .server
-                .pod(o.m)
-                .is_some_and(|p| matches!(&p.view.trouble, Some(PodTrouble::CrashLooping(_))))
-                && pvc.is_some_and(|v| {
-                    // Nothing to start from, or the data of a member that etcd has removed for good.
-                    self.etcd.volumes[v.volume]
-                        .as_ref()
-                        .is_none_or(|d| self.etcd.instances[d.instance].removed.contains(&d.id))
-                });
-            let ago = self.now.since(o.view.created) > Duration::from_secs(60);
-            ago && (gone || dead_end)
+            let recorded = o.view.recorded.pvc_uid.as_ref();
+            let gone =
+                recorded.is_some() && pvc.is_none_or(|v| recorded != Some(&v.view.uid) || v.view.deleting);
+            let trouble = self.server.pod(o.m).and_then(|p| p.view.trouble.as_ref());
+            gone || matches!(trouble, Some(PodTrouble::CrashLooping(_)))
         });
         let Some(m) = lost.map(|o| o.m) else { return false };
-        self.log(|| format!("person: deletes EtcdMember m{m}, whose data is lost"));
+        self.log(|| format!("person: deletes EtcdMember m{m}, which cannot form the cluster"));
         let now = self.now;
         self.server.delete_member(m, now);
         true

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use etcd_operator_core::{
     etcd::{Look, MemberList},
-    ids::{MemberId, PeerUrl},
+    ids::{MemberId, PeerUrl, Uid},
     member::is_volume_doomed,
-    membership::{Change, Doubt, Evidence, STEADY, Verdict},
+    membership::{Call, Change, Doubt, Evidence, STEADY, Verdict},
     time::{Time, timeouts},
     view::{ListFact, Presence},
 };
@@ -20,6 +20,9 @@ use super::{
     world::{Reply, World},
 };
 
+/// As in the real guard: longer than the asker waits and its call takes.
+const RESTART: std::time::Duration = std::time::Duration::from_secs(13);
+
 #[derive(Clone, Debug)]
 pub(crate) struct Guard {
     doubt: Option<Doubt>,
@@ -27,6 +30,8 @@ pub(crate) struct Guard {
     stray: Option<(M, Change)>,
     turn: Option<Turn>,
     last_list: Option<MemberList>,
+    granted: Option<(MemberId, Uid, Time)>,
+    began: Time,
 }
 
 #[derive(Clone, Debug)]
@@ -53,6 +58,8 @@ impl Guard {
             stray: None,
             turn: None,
             last_list: None,
+            granted: None,
+            began: w.now,
         }
     }
 
@@ -95,12 +102,16 @@ impl Operator {
         if pod.view.ip.is_none() {
             return Look::Unknown { since: w.now };
         }
+        let leaving = pod.view.deleting;
         let mut look = self.process_at(w, m).map_or(Look::Silent { at: w.now }, |p| w.etcd.look(p, w.now));
         if w.mutant == Some(Mutant::AnyoneAnswers)
             && let Look::Answered { status, .. } = &mut look
         {
             status.member_id = id;
             status.cluster_id = self.list.list().map_or(status.cluster_id, |l| l.cluster_id);
+        }
+        if leaving && look.status().is_some() {
+            return Look::Unknown { since: w.now };
         }
         look
     }
@@ -169,12 +180,21 @@ impl Operator {
             looks,
             second_look: turn.second.as_ref(),
             doomed: self.is_doomed(change.peer_url()),
+            restarting: self.restarting(guard, w.now),
+            other_permit: self.other_permit(change.peer_url()),
             doubt: guard.doubt.as_ref(),
         };
         let verdict = mutants::judge(w.mutant, &change, &evidence);
         w.log(|| format!("guard: {change:?} -> {verdict:?}"));
         w.coverage.hit("verdict", verdict_name(&verdict));
         match verdict {
+            Verdict::Allow(Call::Restart(id)) => {
+                w.coverage.hit("call", "Restart");
+                let Change::Restart { pod_uid, .. } = &change else { return false };
+                w.check_restart(&list, turn.instance, id);
+                guard.granted = Some((id, pod_uid.clone(), w.now + RESTART));
+                self.answered_restart(asker, pod_uid.clone(), w.now);
+            }
             Verdict::Allow(call) => {
                 turn.call = Some(call);
                 turn.list = list;
@@ -188,10 +208,25 @@ impl Operator {
         false
     }
 
+    /// The member whose granted restart may still end its Pod.
+    fn restarting(&self, guard: &Guard, now: Time) -> Option<MemberId> {
+        let (id, pod, until) = guard.granted.as_ref()?;
+        let there = self.stores.pods.as_ref()?.iter().any(|p| p.view.uid == *pod);
+        (there && now < *until).then_some(*id)
+    }
+
+    fn other_permit(&self, peer_url: &PeerUrl) -> bool {
+        let members = self.stores.members.as_deref().unwrap_or_default();
+        members.iter().any(|o| o.view.permit.is_some() && o.view.peer_url != *peer_url)
+    }
+
     /// Whether the stores show that the volume of the member at this peer URL is lost.
     fn is_doomed(&self, peer_url: &PeerUrl) -> bool {
         let members = self.stores.members.as_deref().unwrap_or_default();
         let Some(o) = members.iter().find(|o| o.view.peer_url == *peer_url) else { return false };
+        if o.view.memory {
+            return self.stores.pod(o.m).present().is_none_or(|p| p.view.deleting || p.view.ended);
+        }
         let pvc = match self.stores.pvc(o.m) {
             Presence::Unknown => Presence::Unknown,
             Presence::Absent => Presence::Absent,
@@ -202,6 +237,11 @@ impl Operator {
 
     /// A linearizable list through any member that serves. It is published before any answer.
     fn begin_turn(&mut self, w: &mut World, guard: &mut Guard) -> bool {
+        let members = self.stores.members.as_deref().unwrap_or_default();
+        let permitted = members.iter().any(|o| o.view.permit.is_some());
+        if permitted && guard.doubt.is_some() && w.now.since(guard.began) < RESTART {
+            guard.questions.clear();
+        }
         // What a returning quorum finds in its log is committed before it serves a linearizable read.
         w.land_due();
         let askers: Vec<M> = guard.questions.keys().copied().collect();
@@ -288,6 +328,7 @@ fn call_name(call: &etcd_operator_core::membership::Call) -> &'static str {
         Call::Promote(_) => "Promote",
         Call::Remove(_) => "Remove",
         Call::MoveLeader { .. } => "MoveLeader",
+        Call::Restart(_) => "Restart",
     }
 }
 

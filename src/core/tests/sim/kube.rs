@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use etcd_operator_core::{
     ids::{ClusterId, MemberName, PeerUrl, Uid},
+    roll::{Blueprint, Permit},
     time::Time,
     view::{
         ClusterRecord, ClusterView, JoinInstruction, MemberRecord, MemberView, PodView, PvcView, ServiceKind,
@@ -39,6 +40,10 @@ pub(crate) struct PodObj {
     pub(crate) mounted: Option<Uid>,
     /// Its node is lost: nothing happens to it until the node comes back.
     pub(crate) node_lost: bool,
+    /// Where its data is if that is in memory.
+    pub(crate) memory: Option<usize>,
+    /// The spec that its member had when it was made.
+    pub(crate) made_from: Blueprint,
 }
 
 #[derive(Clone, Debug)]
@@ -61,6 +66,8 @@ pub(crate) struct Server {
     pub(crate) counter: u64,
     pub(crate) names: usize,
     pub(crate) writes: u64,
+    /// Members keep their data in memory.
+    pub(crate) memory: bool,
 }
 
 /// One write to the API server, with the preconditions that it carries.
@@ -70,14 +77,18 @@ pub(crate) enum ApiCall {
     PutService(ServiceKind),
     CreateMember { seed: bool },
     DeleteMember { m: M, rv: u64 },
+    Update { m: M, rv: u64, blueprint: Blueprint, permit: Option<Permit> },
+    ClearPermit { m: M, rv: u64 },
+    Dormant { m: M, rv: u64, dormant: bool },
     RecordJoin { m: M, rv: u64, initial_cluster: String },
     Record { m: M, rv: u64, record: MemberRecord },
     Release { m: M, rv: u64 },
     CreatePvc { m: M },
     PatchPvc { m: M, uid: Uid },
     DeletePvc { m: M, uid: Uid },
-    CreatePod { m: M, instruction: JoinInstruction },
+    CreatePod { m: M, instruction: JoinInstruction, generation: u64, blueprint: Blueprint },
     DeletePod { m: M, uid: Uid },
+    EvictPod { m: M, uid: Uid },
     PatchPod { m: M, rv: u64, instruction: JoinInstruction, voter_label: bool },
 }
 
@@ -89,6 +100,11 @@ impl ApiCall {
             ApiCall::PutService(_) => "PutService",
             ApiCall::CreateMember { .. } => "CreateMember",
             ApiCall::DeleteMember { .. } => "DeleteMember",
+            ApiCall::Update { permit: None, .. } => "UpdateMember",
+            ApiCall::Update { permit: Some(_), .. } => "RollMember",
+            ApiCall::ClearPermit { .. } => "ClearPermit",
+            ApiCall::Dormant { dormant: true, .. } => "ParkMember",
+            ApiCall::Dormant { dormant: false, .. } => "WakeMember",
             ApiCall::RecordJoin { .. } => "PatchMember",
             ApiCall::Record { .. } => "MemberStatus",
             ApiCall::Release { .. } => "ReleaseMember",
@@ -97,16 +113,23 @@ impl ApiCall {
             ApiCall::DeletePvc { .. } => "DeletePvc",
             ApiCall::CreatePod { .. } => "CreatePod",
             ApiCall::DeletePod { .. } => "DeletePod",
+            ApiCall::EvictPod { .. } => "EvictPod",
             ApiCall::PatchPod { .. } => "PatchPod",
         }
     }
 
     /// All names.
-    pub(crate) const NAMES: [&'static str; 13] = [
+    pub(crate) const NAMES: [&'static str; 19] = [
         "ClusterStatus",
         "PutService",
         "CreateMember",
         "DeleteMember",
+        "UpdateMember",
+        "RollMember",
+        "ClearPermit",
+        "EvictPod",
+        "ParkMember",
+        "WakeMember",
         "PatchMember",
         "MemberStatus",
         "ReleaseMember",
@@ -117,6 +140,25 @@ impl ApiCall {
         "DeletePod",
         "PatchPod",
     ];
+}
+
+/// A PVC of the right size.
+pub(crate) fn pvc_view(uid: Uid, ours: bool) -> PvcView {
+    let size = Some(1);
+    PvcView {
+        uid,
+        ours,
+        deleting: false,
+        labels_right: ours,
+        requested: size,
+        capacity: size,
+        awaits_restart: false,
+    }
+}
+
+/// The parts of a spec with this template.
+pub(crate) fn blueprint_of(template: &str) -> Blueprint {
+    Blueprint { version: None, size: Some(1), pod: template.into(), metadata: String::new() }
 }
 
 pub(crate) fn url_of(m: M) -> PeerUrl {
@@ -137,7 +179,7 @@ pub(crate) fn member_of(name: &str) -> Option<M> {
 }
 
 impl Server {
-    pub(crate) fn new(replicas: usize) -> Self {
+    pub(crate) fn new(replicas: usize, memory: bool) -> Self {
         let view = ClusterView {
             name: "c".into(),
             uid: "cluster".into(),
@@ -146,6 +188,8 @@ impl Server {
             refused: vec![],
             replicas,
             template: "t".into(),
+            blueprint: blueprint_of("t"),
+            rolls: true,
             progress_deadline_seconds: 600,
             recorded: ClusterRecord::default(),
         };
@@ -158,7 +202,13 @@ impl Server {
             counter: 1,
             names: 0,
             writes: 0,
+            memory,
         }
+    }
+
+    /// What members are made from now.
+    pub(crate) fn target(&self) -> Option<Blueprint> {
+        Some(self.cluster.as_ref()?.view.recorded.target.as_ref()?.blueprint.clone())
     }
 
     fn next(&mut self) -> u64 {
@@ -270,6 +320,10 @@ impl Server {
                     seed: *seed,
                     founds: founded_by(m),
                     dormant: false,
+                    memory: self.memory,
+                    blueprint: self.target().unwrap_or_else(|| blueprint_of("t")),
+                    generation: 1,
+                    permit: None,
                     initial_cluster: String::new(),
                     created: now,
                     deleting: None,
@@ -280,6 +334,22 @@ impl Server {
                 true
             }
             ApiCall::DeleteMember { m, rv } => self.guarded(*m, *rv, |s| s.delete_member(*m, now)),
+            ApiCall::Dormant { m, rv, dormant } => {
+                self.guarded(*m, *rv, |s| s.edit_member(*m, |o| o.view.dormant = *dormant))
+            }
+            ApiCall::Update { m, rv, blueprint, permit } => self.guarded(*m, *rv, |s| {
+                s.edit_member(*m, |o| {
+                    o.view.generation += u64::from(o.view.blueprint != *blueprint);
+                    o.view.blueprint = blueprint.clone();
+                    if let Some(permit) = permit {
+                        let generation = if permit.generation > 0 { o.view.generation } else { 0 };
+                        o.view.permit = Some(Permit { generation, ..permit.clone() });
+                    }
+                });
+            }),
+            ApiCall::ClearPermit { m, rv } => {
+                self.guarded(*m, *rv, |s| s.edit_member(*m, |o| o.view.permit = None))
+            }
             ApiCall::RecordJoin { m, rv, initial_cluster } => self.guarded(*m, *rv, |s| {
                 s.edit_member(*m, |o| o.view.initial_cluster.clone_from(initial_cluster));
             }),
@@ -294,7 +364,7 @@ impl Server {
                     return false;
                 }
                 let uid = self.new_uid("pvc");
-                let view = PvcView { uid, ours: true, deleting: false, labels_right: true };
+                let view = pvc_view(uid, true);
                 self.pvcs.push(Arc::new(PvcObj { m: *m, view, volume: new_volume() }));
                 true
             }
@@ -312,7 +382,7 @@ impl Server {
                 }
                 right
             }
-            ApiCall::CreatePod { m, instruction } => {
+            ApiCall::CreatePod { m, instruction, generation, blueprint } => {
                 if self.pod(*m).is_some() {
                     return false;
                 }
@@ -330,11 +400,16 @@ impl Server {
                     labels_right: true,
                     instruction: Some(instruction.clone()),
                     trouble: None,
+                    restarts: 0,
+                    made_from: *generation,
                 };
-                self.pods.push(Arc::new(PodObj { m: *m, rv, view, mounted: None, node_lost: false }));
+                let memory = self.memory.then(&mut *new_volume);
+                let made_from = blueprint.clone();
+                let pod = PodObj { m: *m, rv, view, mounted: None, node_lost: false, memory, made_from };
+                self.pods.push(Arc::new(pod));
                 true
             }
-            ApiCall::DeletePod { m, uid } => {
+            ApiCall::DeletePod { m, uid } | ApiCall::EvictPod { m, uid } => {
                 let right = self.pod(*m).is_some_and(|o| o.view.uid == *uid);
                 if right {
                     self.edit_pod(*m, |o| o.view.deleting = true);

@@ -82,6 +82,7 @@ fn call_for(change: &Change, e: &Evidence<'_>) -> Option<Call> {
         Change::Add { peer_url } => Some(Call::Add(peer_url.clone())),
         Change::Promote { .. } => id.map(Call::Promote),
         Change::Remove { .. } => id.map(Call::Remove),
+        Change::Restart { .. } => id.map(Call::Restart),
     }
 }
 

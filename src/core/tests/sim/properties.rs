@@ -1,16 +1,18 @@
 //! What must hold at every moment. Each check sees the truth of the world, which no actor sees.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use etcd_operator_core::{
     etcd::{MemberList, quorum},
     ids::{MemberId, Uid},
     membership::{Call, Change, STEADY},
     time::Time,
+    view::JoinInstruction,
 };
 
 use super::{
-    kube::{ApiCall, M, url_of},
+    faults::STRANGER,
+    kube::{ApiCall, M, MemberObj, url_of},
     world::World,
 };
 
@@ -19,6 +21,10 @@ use super::{
 pub(crate) struct Ledger {
     /// The volume on which a member first ran.
     first_volume: BTreeMap<M, Uid>,
+    /// Pods of members that were parked. One may still go when the member is woken meanwhile.
+    condemned: BTreeSet<Uid>,
+    /// Pods that were ended for a restart.
+    restarted: Vec<Uid>,
     /// A person took the finalizers off or removed members by hand: some things are then not ours.
     pub(crate) by_hand: bool,
 }
@@ -78,9 +84,31 @@ impl World {
                     .server
                     .pod(*m)
                     .is_some_and(|p| p.view.uid == *uid && !p.view.ended && p.mounted.is_some());
-                let stays = self.server.member(*m).is_some_and(|o| o.view.stays());
-                if runs && stays && self.cluster_stays() {
+                let stays = self.server.member(*m).is_some_and(|o| o.view.stays() && !o.view.dormant);
+                let permitted = self.server.member(*m).is_some_and(|o| {
+                    o.view.permit.as_ref().is_some_and(|p| {
+                        self.server
+                            .pod(*m)
+                            .is_some_and(|pod| pod.view.uid == *uid && !p.is_done_by(&pod.view))
+                    })
+                });
+                if permitted {
+                    self.check_end(*m, uid);
+                } else if runs && stays && self.cluster_stays() && !self.ledger.condemned.contains(uid) {
                     self.violated(|| format!("the Pod of m{m} is taken down though its member stays"));
+                }
+            }
+            ApiCall::EvictPod { m, uid } => self.check_end(*m, uid),
+            ApiCall::Dormant { m, rv, dormant: true } => {
+                let right = self.server.member(*m).is_some_and(|o| o.rv == *rv);
+                let others = self.main_instance().is_none_or(|index| {
+                    self.etcd.instances[index].members.iter().any(|l| l.m != *m && l.m != STRANGER)
+                });
+                if let Some(pod) = self.server.pod(*m).filter(|_| right) {
+                    self.ledger.condemned.insert(pod.view.uid.clone());
+                }
+                if right && others {
+                    self.violated(|| format!("m{m} is parked and is not the whole cluster"));
                 }
             }
             ApiCall::CreateMember { seed: true } if recorded && !self.landing_late => {
@@ -97,6 +125,12 @@ impl World {
     }
 
     pub(crate) fn after_write(&mut self, call: &ApiCall) {
+        if let ApiCall::CreatePod { m, .. } = call
+            && self.server.member(*m).is_some_and(|o| o.view.dormant)
+            && let Some(pod) = self.server.pod(*m)
+        {
+            self.ledger.condemned.insert(pod.view.uid.clone());
+        }
         if let ApiCall::PatchPod { m, voter_label: true, .. } = call {
             self.acknowledge(*m);
         }
@@ -160,6 +194,7 @@ impl World {
                     return self.violated(|| "the last voter is removed".into());
                 }
             }
+            Call::Restart(_) => return,
             Call::MoveLeader { to, .. } => {
                 if !truth.healthy.contains(to) {
                     return self.violated(|| format!("leadership goes to {to}, which does not serve"));
@@ -171,6 +206,36 @@ impl World {
         if healthy.len() < quorum(voters.len()) {
             self.violated(|| format!("{call:?} leaves {} healthy of {} voters", healthy.len(), voters.len()));
         }
+    }
+
+    /// A restart was granted: everybody else serves, or nobody is there who could.
+    pub(crate) fn check_restart(&mut self, list: &MemberList, instance: usize, id: MemberId) {
+        let healthy = self.truly_healthy(instance);
+        let down = list.voters().filter(|m| m.id != id && !healthy.contains(&m.id)).count();
+        // One may have ended since the guard looked; two at once are for chance as well, and rare.
+        if down > 1 && list.voters().count() > 2 {
+            self.violated(|| format!("the restart of {id} is granted while {down} others do not serve"));
+        }
+    }
+
+    /// The Pod of a member that stays is about to be ended by a permit.
+    fn check_end(&mut self, m: M, uid: &Uid) {
+        let there = self.server.pod(m).is_some_and(|p| p.view.uid == *uid);
+        let runs = self.etcd.processes.iter().any(|p| p.pod == *uid);
+        if !there || !runs || !self.cluster_stays() {
+            return;
+        }
+        let ended: Vec<Uid> = self.ledger.restarted.iter().filter(|u| **u != *uid).cloned().collect();
+        let other = self.server.pods.iter().find(|p| {
+            let down = !self.etcd.processes.iter().any(|q| q.pod == p.view.uid) || p.view.deleting;
+            ended.contains(&p.view.uid) && down
+        });
+        if let Some(other) = other.map(|p| p.m) {
+            self.violated(|| {
+                format!("the Pod of m{m} is ended while that of m{other} is on its way out by us")
+            });
+        }
+        self.ledger.restarted.push(uid.clone());
     }
 
     /// etcd has applied a change.
@@ -186,7 +251,8 @@ impl World {
     /// A container is about to start on this volume.
     pub(crate) fn after_boot(&mut self, m: M, volume: &Uid, formed: bool, had_data: bool) {
         let first = self.ledger.first_volume.entry(m).or_insert_with(|| volume.clone()).clone();
-        if first != *volume {
+        // Data in memory is another one's with each Pod; that an empty one never votes is checked below.
+        if first != *volume && !self.server.memory {
             self.violated(|| format!("m{m} runs on {volume}, its data is on {first}"));
         }
         let Some(p) = self.etcd.processes.iter().find(|p| p.m == m).cloned() else { return };
@@ -223,6 +289,13 @@ impl World {
         let Some(index) = self.main_instance() else { return true };
         let i = &self.etcd.instances[index];
         let intact = |l: &&super::etcd::Listed| {
+            if self.server.memory {
+                return self.server.pod(l.m).is_some_and(|p| {
+                    let data = p.memory.and_then(|volume| self.etcd.volumes[volume].as_ref());
+                    let whole = !p.view.deleting && !p.view.ended;
+                    whole && data.is_some_and(|d| d.id == l.id && d.instance == index)
+                });
+            }
             self.server.member(l.m).is_some_and(|o| {
                 self.server.pvc(l.m).is_some_and(|v| {
                     let data = self.etcd.volumes[v.volume].as_ref();
@@ -237,6 +310,32 @@ impl World {
         i.voters().filter(intact).count() >= quorum(i.voters().count())
     }
 
+    /// For a member in memory: no Pod was put on record since the operator looked, and nothing has formed that a
+    /// seed could form again. The operator reads both live before it makes a Pod.
+    pub(crate) fn has_no_pod_on_record(&self, o: &MemberObj, instruction: &JoinInstruction) -> bool {
+        let same = |live: &MemberObj| live.view.recorded.pod_uid == o.view.recorded.pod_uid;
+        let unformed = self.server.cluster.as_ref().is_some_and(|c| c.view.recorded.cluster_id.is_none());
+        let new = matches!(instruction, JoinInstruction::New { .. });
+        self.server.member(o.m).is_some_and(|live| same(live)) && (!new || unformed)
+    }
+
+    /// What keeps the cluster from being paused: one dormant member with its data, and nothing that runs.
+    fn unpaused(&self) -> Option<String> {
+        let (pods, members) = (self.server.pods.len(), self.server.members.len());
+        let Some(index) = self.main_instance() else {
+            return (pods + members > 0).then(|| "a cluster is on its way".into());
+        };
+        let Some(last) = self.server.members.first().filter(|o| o.view.dormant) else {
+            return Some("nobody is parked".into());
+        };
+        let kept = self.server.pvc(last.m).is_some_and(|v| {
+            self.etcd.volumes[v.volume].as_ref().is_some_and(|d| d.instance == index && !v.view.deleting)
+        });
+        let alone = self.etcd.instances[index].members.iter().all(|l| l.m == last.m);
+        let done = pods == 0 && members == 1 && self.server.pvcs.len() == 1 && kept && alone;
+        (!done).then(|| format!("{pods} Pods and {members} EtcdMembers, data kept: {kept}, alone: {alone}"))
+    }
+
     /// What keeps the world from being as the spec says; none when it is.
     pub(crate) fn unfinished(&self) -> Option<String> {
         let Some(cluster) = &self.server.cluster else {
@@ -244,6 +343,9 @@ impl World {
             return (left > 0).then(|| format!("the cluster is gone and {left} objects are left"));
         };
         let wanted = cluster.view.replicas;
+        if wanted == 0 {
+            return self.unpaused();
+        }
         let Some(index) = self.main_instance() else { return Some("no cluster is recorded".into()) };
         let i = &self.etcd.instances[index];
         let voters = i.voters().count();
@@ -256,7 +358,7 @@ impl World {
         for l in &i.members {
             let whole = self.server.member(l.m).is_some_and(|o| o.view.stays())
                 && self.server.pod(l.m).is_some_and(|p| p.view.voter_label)
-                && self.server.pvc(l.m).is_some_and(|v| !v.view.deleting)
+                && (self.server.memory || self.server.pvc(l.m).is_some_and(|v| !v.view.deleting))
                 && self.etcd.process_of(l.id, index).is_some();
             if !whole {
                 return Some(format!("m{} is a voter and lacks an object, its label or its process", l.m));
@@ -264,7 +366,18 @@ impl World {
         }
         let (members, pods, pvcs) =
             (self.server.members.len(), self.server.pods.len(), self.server.pvcs.len());
-        if (members, pods, pvcs) != (wanted, wanted, wanted) {
+        let old = |o: &&std::sync::Arc<super::kube::PodObj>| {
+            let wanted = self.server.target();
+            Some(&o.made_from) != wanted.as_ref() || Some(&cluster.view.blueprint) != wanted.as_ref()
+        };
+        if let Some(pod) = self.server.pods.iter().find(old) {
+            return Some(format!("the Pod of m{} is made from {:?}", pod.m, pod.made_from));
+        }
+        if let Some(o) = self.server.members.iter().find(|o| o.view.permit.is_some()) {
+            return Some(format!("m{} has an open permit", o.m));
+        }
+        let volumes = if self.server.memory { 0 } else { wanted };
+        if (members, pods, pvcs) != (wanted, wanted, volumes) {
             return Some(format!("{members} EtcdMembers, {pods} Pods and {pvcs} PVCs for {wanted} voters"));
         }
         None

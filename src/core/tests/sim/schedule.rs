@@ -222,8 +222,13 @@ fn fair(w: &mut World) -> Option<u64> {
         // Where nothing moves, only time can help: the 5 s rule, a doubt, a stalled learner.
         idle = if moved { 0 } else { idle + 1 };
         // Not at each round, or no turn of the guard would end in its time.
+        let late = w.late_writes.len();
         w.pass(if idle > 7 && idle % 3 == 0 { 60_000 } else { 1_500 });
-        if idle > 28 || (idle > 3 && w.unfinished().is_none()) {
+        if w.late_writes.len() < late {
+            // What a former life sent has landed just now, and nobody has seen it yet.
+            idle = 0;
+        }
+        if idle > 28 || (idle > 3 && w.late_writes.is_empty() && w.unfinished().is_none()) {
             let unfinished = w.unfinished();
             if let (Some(what), true) = (&unfinished, must) {
                 w.violated(|| format!("it stands still and is not done: {what}"));

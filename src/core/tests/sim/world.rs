@@ -108,11 +108,13 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(seed: u64, mutant: Option<Mutant>, tracing: bool) -> Self {
         let mut chance = Chance::new(seed);
-        let replicas = [1, 1, 2, 3, 3, 3, 3, 4, 5][chance.below(9) as usize];
+        let replicas = [1, 1, 2, 3, 3, 3, 3, 4, 5, 0][chance.below(10) as usize];
+        // A cluster in memory cannot be paused.
+        let memory = replicas > 0 && chance.percent(20);
         World {
             now: Time(1_000_000),
             chance,
-            server: Server::new(replicas),
+            server: Server::new(replicas, memory),
             etcd: Etcd::default(),
             flights: vec![],
             late_writes: vec![],
@@ -299,11 +301,12 @@ impl World {
             return false;
         }
         let Some(ip) = pod.view.ip else {
-            let Some(pvc) = self.server.pvc(m).filter(|v| !v.view.deleting).cloned() else { return false };
+            let pvc = self.server.pvc(m).filter(|v| !v.view.deleting).map(|v| v.view.uid.clone());
+            let Some(mounted) = pod.memory.map(|_| pod.view.uid.clone()).or(pvc) else { return false };
             let ip = self.free_ip();
-            self.log(|| format!("kubelet: Pod m{m} is scheduled, {ip}, on {}", pvc.view.uid));
+            self.log(|| format!("kubelet: Pod m{m} is scheduled, {ip}, on {mounted}"));
             self.server.edit_pod(m, |p| {
-                p.mounted = Some(pvc.view.uid.clone());
+                p.mounted = Some(mounted.clone());
                 p.view.ip = Some(ip);
                 p.view.node = Some("node".into());
             });
@@ -314,6 +317,7 @@ impl World {
                 self.server.edit_pod(m, |p| {
                     p.view.started = true;
                     p.view.trouble = None;
+                    p.view.restarts = 0;
                 });
                 return true;
             }
@@ -325,9 +329,8 @@ impl World {
     fn start_container(&mut self, m: M, ip: IpAddr) -> bool {
         let Some(pod) = self.server.pod(m).cloned() else { return false };
         let (Some(instruction), Some(mounted)) = (&pod.view.instruction, &pod.mounted) else { return false };
-        let Some(volume) = self.server.pvcs.iter().find(|v| v.view.uid == *mounted).map(|v| v.volume) else {
-            return false;
-        };
+        let of_pvc = || self.server.pvcs.iter().find(|v| v.view.uid == *mounted).map(|v| v.volume);
+        let Some(volume) = pod.memory.or_else(of_pvc) else { return false };
         let had_data = self.etcd.volumes[volume].is_some();
         let now = self.now;
         let boot = self.etcd.boot(m, &pod.view.uid, ip, volume, instruction, now);
@@ -341,11 +344,15 @@ impl World {
             Boot::Exits(words) => {
                 self.coverage.hit("boot", words);
                 let trouble = etcd_operator_core::view::PodTrouble::CrashLooping(words.into());
-                if pod.view.trouble.as_ref() != Some(&trouble) {
-                    self.server.edit_pod(m, |p| p.view.trouble = Some(trouble));
-                    return true;
+                let news = pod.view.trouble.as_ref() != Some(&trouble);
+                if news || pod.view.restarts < etcd_operator_core::healing::MANY_RESTARTS {
+                    self.server.edit_pod(m, |p| {
+                        p.view.trouble = Some(trouble);
+                        p.view.restarts += 1;
+                        p.view.started = false;
+                    });
                 }
-                false
+                news
             }
         }
     }
