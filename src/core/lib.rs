@@ -16,6 +16,7 @@ pub mod membership;
 pub mod progress;
 pub mod reason;
 pub mod report;
+mod shrink;
 pub mod time;
 pub mod version;
 pub mod view;

@@ -183,6 +183,8 @@ impl World {
                 refused: vec![],
                 replicas,
                 template: "template".into(),
+                rolls: true,
+                warnings: vec![],
                 progress_deadline_seconds: 600,
                 recorded: ClusterRecord::default(),
             };

@@ -98,6 +98,7 @@ pub(crate) fn pod(n: u64) -> PodView {
         ended: false,
         ip: Some([10, 0, 0, n as u8].into()),
         node: Some("node".into()),
+        zone: None,
         started: true,
         ready: true,
         voter_label: true,
@@ -195,6 +196,8 @@ pub(crate) fn cluster(replicas: usize, members: Vec<MemberFacts>) -> ClusterSitu
             refused: vec![],
             replicas,
             template: "t".into(),
+            rolls: true,
+            warnings: vec![],
             progress_deadline_seconds: 600,
             recorded: ClusterRecord {
                 cluster_id: Some(CLUSTER),

@@ -15,4 +15,5 @@ mod fixtures;
 mod judge;
 mod member;
 mod report;
+mod shrink;
 mod unknown;

@@ -146,6 +146,8 @@ impl Server {
             refused: vec![],
             replicas,
             template: "t".into(),
+            rolls: true,
+            warnings: vec![],
             progress_deadline_seconds: 600,
             recorded: ClusterRecord::default(),
         };
@@ -324,6 +326,7 @@ impl Server {
                     ended: false,
                     ip: None,
                     node: None,
+                    zone: None,
                     started: false,
                     ready: false,
                     voter_label: false,
