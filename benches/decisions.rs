@@ -102,6 +102,7 @@ fn facts(n: u64) -> MemberFacts {
         ended: false,
         ip: Some([10, 0, 0, u8::try_from(n).unwrap_or(u8::MAX)].into()),
         node: Some(format!("node{n}")),
+        zone: None,
         started: true,
         ready: true,
         voter_label: true,
@@ -145,6 +146,7 @@ fn cluster_of(voters: u64) -> ClusterSituation {
             template: target.template.clone(),
             blueprint: Blueprint::default(),
             rolls: true,
+            warnings: vec![],
             progress_deadline_seconds: 600,
             recorded: ClusterRecord {
                 cluster_id: Some(CLUSTER),

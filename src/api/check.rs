@@ -4,7 +4,7 @@
 //! was stored under an older CRD, and what this build does not do yet.
 
 use crate::names::check_cluster_name;
-use crate::{AutoCompactionMode, EtcdCluster, EtcdClusterSpec, EtcdOptions, StorageMedium, bytes};
+use crate::{AutoCompactionMode, EtcdCluster, EtcdClusterSpec, EtcdOptions, StorageMedium, bytes, tuning};
 
 /// A field that this build does not act on yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,6 +77,9 @@ impl EtcdClusterSpec {
         add("spec.storage.size", bad_size(self));
         if let Some(options) = &self.options {
             add("spec.options.autoCompactionRetention", bad_retention(options));
+            for (field, why) in tuning::invalid(options) {
+                add(field, Some(why));
+            }
         }
         found
     }
@@ -267,6 +270,22 @@ mod tests {
         for bad in ["1h", "99999999999999999999", ""] {
             assert!(check(Some(AutoCompactionMode::Revision), bad).is_some(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn options_that_etcd_would_not_start_with_are_refused_field_by_field() {
+        let mut s = spec();
+        s.options = Some(EtcdOptions {
+            heartbeat_interval_ms: Some(0),
+            max_wals: Some(-1),
+            max_request_bytes: Some(1),
+            ..Default::default()
+        });
+        let found: Vec<_> = s.invalid().into_iter().map(|i| i.field).collect();
+        assert_eq!(
+            found,
+            ["spec.options.heartbeatIntervalMs", "spec.options.maxRequestBytes", "spec.options.maxWals"]
+        );
     }
 
     #[test]

@@ -4,14 +4,18 @@
 //! value. A rule on the part itself would not run when the part is absent on either side, and
 //! immutability could be walked around by removing and adding.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::{
-    Affinity, LocalObjectReference, ResourceRequirements, TopologySpreadConstraint,
+    Affinity, LocalObjectReference, ResourceRequirements, Toleration, TopologySpreadConstraint,
 };
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
 use crate::cluster_status::EtcdClusterStatus;
-use crate::{AdditionalMetadata, AuthSpec, BootstrapSpec, EtcdClusterTls, EtcdOptions, StorageSpec};
+use crate::{
+    AdditionalMetadata, AuthSpec, BootstrapSpec, EtcdClusterTls, EtcdOptions, StorageSpec, UpdateStrategy,
+};
 
 /// What the cluster should be.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
@@ -128,11 +132,12 @@ pub struct EtcdClusterSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub additional_metadata: Option<AdditionalMetadata>,
 
-    /// Affinity of the members' Pods.
+    /// Affinity of the members' Pods. With neither this nor topologySpreadConstraints, Pods prefer nodes and
+    /// zones that have no other member of the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub affinity: Option<Affinity>,
 
-    /// How the members' Pods are spread over nodes and zones.
+    /// How the members' Pods are spread over nodes and zones. See affinity for what happens without.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub topology_spread_constraints: Vec<TopologySpreadConstraint>,
 
@@ -144,6 +149,23 @@ pub struct EtcdClusterSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::schema::local_object_references")]
     pub image_pull_secrets: Vec<LocalObjectReference>,
+
+    /// PriorityClass of the members' Pods: who makes room for whom when nodes are full.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::priority_class")]
+    pub priority_class_name: Option<String>,
+
+    /// Taints that the members' Pods tolerate.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tolerations: Vec<Toleration>,
+
+    /// Labels that a node must have for the members' Pods.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub node_selector: BTreeMap<String, String>,
+
+    /// How a changed spec reaches members that run. Absent means RollingUpdate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub update_strategy: Option<UpdateStrategy>,
 }
 
 /// Three: the smallest cluster that survives the loss of a member.
@@ -174,6 +196,10 @@ impl EtcdClusterSpec {
             topology_spread_constraints: Vec::new(),
             options: None,
             image_pull_secrets: Vec::new(),
+            priority_class_name: None,
+            tolerations: Vec::new(),
+            node_selector: BTreeMap::new(),
+            update_strategy: None,
         }
     }
 }

@@ -1,7 +1,9 @@
 //! EtcdCluster.status: what the operator reports. Written by the cluster's supervisor only. No I/O.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::{
-    Affinity, LocalObjectReference, ResourceRequirements, TopologySpreadConstraint,
+    Affinity, LocalObjectReference, ResourceRequirements, Toleration, TopologySpreadConstraint,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
@@ -48,7 +50,7 @@ pub struct EtcdClusterStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress_deadline: Option<Time>,
 
-    /// Available, Progressing and Degraded.
+    /// Available, Progressing and Degraded; SpecWarnings while the spec asks for what may do harm.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::schema::conditions")]
     pub conditions: Vec<Condition>,
@@ -100,6 +102,19 @@ pub struct ObservedClusterSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::schema::local_object_references")]
     pub image_pull_secrets: Vec<LocalObjectReference>,
+
+    /// PriorityClass of the members' Pods: who makes room for whom when nodes are full.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::priority_class")]
+    pub priority_class_name: Option<String>,
+
+    /// Taints that the members' Pods tolerate.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tolerations: Vec<Toleration>,
+
+    /// Labels that a node must have for the members' Pods.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub node_selector: BTreeMap<String, String>,
 }
 
 impl From<&EtcdMemberSpec> for ObservedClusterSpec {
@@ -115,6 +130,9 @@ impl From<&EtcdMemberSpec> for ObservedClusterSpec {
             additional_metadata: spec.additional_metadata.clone(),
             options: spec.options.clone(),
             image_pull_secrets: spec.image_pull_secrets.clone(),
+            priority_class_name: spec.priority_class_name.clone(),
+            tolerations: spec.tolerations.clone(),
+            node_selector: spec.node_selector.clone(),
         }
     }
 }
@@ -131,6 +149,9 @@ impl From<&EtcdClusterSpec> for ObservedClusterSpec {
             additional_metadata: spec.additional_metadata.clone(),
             options: spec.options.clone(),
             image_pull_secrets: spec.image_pull_secrets.clone(),
+            priority_class_name: spec.priority_class_name.clone(),
+            tolerations: spec.tolerations.clone(),
+            node_selector: spec.node_selector.clone(),
         }
     }
 }

@@ -14,6 +14,8 @@ pub const AVAILABLE: &str = "Available";
 pub const PROGRESSING: &str = "Progressing";
 /// EtcdCluster: less is delivered than intended.
 pub const DEGRADED: &str = "Degraded";
+/// EtcdCluster: the spec asks for what may do harm. Only there while it does, and nothing is stopped by it.
+pub const SPEC_WARNINGS: &str = "SpecWarnings";
 /// EtcdMember: etcd has accepted the member.
 pub const JOINED: &str = "Joined";
 /// EtcdMember: a started voter that answers a linearizable read. EtcdSnapshot, EtcdDefrag: done.

@@ -76,7 +76,7 @@ fn tuned_cluster(name: &str) -> EtcdCluster {
         quota_backend_bytes: Some(8 << 30),
         auto_compaction_mode: Some(AutoCompactionMode::Periodic),
         auto_compaction_retention: Some("1h".to_owned()),
-        snapshot_count: None,
+        ..Default::default()
     });
     spec.affinity = Some(Affinity {
         pod_anti_affinity: Some(PodAntiAffinity {

@@ -25,6 +25,11 @@ pub const ROLE: &str = "etcd-operator.cozystack.io/role";
 /// Value of [`ROLE`].
 pub const ROLE_VOTER: &str = "voter";
 
+/// Kubernetes' own: the node's name, as a domain that Pods are kept apart in.
+pub const HOSTNAME: &str = "kubernetes.io/hostname";
+/// Kubernetes' own: the zone of a node, and since 1.35 of a Pod, which gets it when it is bound.
+pub const ZONE: &str = "topology.kubernetes.io/zone";
+
 /// Finalizer of an EtcdMember: the member is taken out of etcd before the object goes.
 pub const MEMBER_FINALIZER: &str = "etcd-operator.cozystack.io/member-cleanup";
 

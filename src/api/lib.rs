@@ -28,6 +28,7 @@ mod location;
 #[allow(clippy::duplicated_attributes, reason = "see above")]
 mod member;
 pub mod names;
+#[allow(unreachable_pub, reason = "see above")]
 mod options;
 mod quantity;
 mod reason;
@@ -38,6 +39,9 @@ mod snapshot;
 mod storage;
 #[allow(unreachable_pub, reason = "see above")]
 mod tls;
+mod tuning;
+mod update_strategy;
+mod warnings;
 
 pub use check::{Invalid, Unsupported};
 pub use cluster::{EtcdCluster, EtcdClusterSpec};
@@ -50,7 +54,7 @@ pub use defrag::{
 pub use ids::{format_id, parse_id};
 pub use location::{BootstrapSpec, PvcSnapshotLocation, RestoreSpec, S3SnapshotLocation, SnapshotLocation};
 pub use member::{EtcdMember, EtcdMemberSpec, EtcdMemberStatus, EtcdMemberTls};
-pub use options::{AdditionalMetadata, AutoCompactionMode, EtcdOptions};
+pub use options::{AdditionalMetadata, AutoCompactionMode, EtcdOptions, LogLevel, MetricsDetail};
 pub use quantity::bytes;
 pub use reason::{Reason, UnknownReason};
 pub use snapshot::{EtcdSnapshot, EtcdSnapshotSpec, EtcdSnapshotStatus, SnapshotArtifact, SnapshotPhase};
@@ -59,6 +63,7 @@ pub use tls::{
     AuthSpec, ClientCertManagerTls, ClientTls, EtcdClusterTls, IssuerKind, IssuerReference,
     PeerCertManagerTls, PeerTls,
 };
+pub use update_strategy::{UpdateStrategy, UpdateStrategyType};
 
 /// API group of all four kinds.
 pub const GROUP: &str = "etcd-operator.cozystack.io";

@@ -1,7 +1,9 @@
 //! EtcdMember: one etcd member, its Pod and its volume. Written by the operator, read by people. No I/O.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::{
-    Affinity, LocalObjectReference, ResourceRequirements, TopologySpreadConstraint,
+    Affinity, LocalObjectReference, ResourceRequirements, Toleration, TopologySpreadConstraint,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
@@ -83,6 +85,19 @@ pub struct EtcdMemberSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::schema::local_object_references")]
     pub image_pull_secrets: Vec<LocalObjectReference>,
+
+    /// PriorityClass of the Pod: who makes room for whom when nodes are full.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::priority_class")]
+    pub priority_class_name: Option<String>,
+
+    /// Taints that the Pod tolerates.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tolerations: Vec<Toleration>,
+
+    /// Labels that a node must have for the Pod.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub node_selector: BTreeMap<String, String>,
 
     /// This member is the seed: the first one, with which the cluster begins.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -204,6 +219,9 @@ impl EtcdMemberSpec {
             topology_spread_constraints: target.topology_spread_constraints.clone(),
             options: target.options.clone(),
             image_pull_secrets: target.image_pull_secrets.clone(),
+            priority_class_name: target.priority_class_name.clone(),
+            tolerations: target.tolerations.clone(),
+            node_selector: target.node_selector.clone(),
             bootstrap: false,
             initial_cluster: String::new(),
             cluster_token: cluster_token.into(),

@@ -97,6 +97,9 @@ reasons! {
     /// The spec contradicts itself or names something impossible. Nothing was changed; the message says what to
     /// correct.
     Warning InvalidSpec,
+    /// Data in memory counts against resources.limits.memory, which is smaller than storage.size, so etcd may be killed
+    /// again and again. Raise the limit above the size.
+    Warning MemoryLimitTooSmall,
     /// The EtcdCluster that is referred to does not exist in this namespace. Correct the name.
     Warning ClusterNotFound,
 

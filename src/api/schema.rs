@@ -13,7 +13,8 @@ const QUANTITY_PATTERN: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGT
 
 /// Properties that hold Kubernetes' own types. Their descriptions are dropped below the first level: they
 /// are 9/10 of the text, and client-side apply keeps a second copy of all of it in an annotation.
-const EMBEDDED: [&str; 4] = ["affinity", "resources", "topologySpreadConstraints", "imagePullSecrets"];
+const EMBEDDED: [&str; 5] =
+    ["affinity", "resources", "topologySpreadConstraints", "imagePullSecrets", "tolerations"];
 
 /// A quantity: integer or text.
 pub(crate) fn quantity(_: &mut SchemaGenerator) -> Schema {
@@ -32,6 +33,14 @@ pub(crate) fn local_object_reference(_: &mut SchemaGenerator) -> Schema {
 /// A list of references by name.
 pub(crate) fn local_object_references(generator: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "array", "items": local_object_reference(generator) })
+}
+
+/// Name of a PriorityClass: a DNS subdomain. A Pod with another one could never be made.
+pub(crate) fn priority_class(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "string", "minLength": 1, "maxLength": 253,
+        "pattern": r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+    })
 }
 
 /// Conditions, with the limits that metav1.Condition has, and one entry per type.

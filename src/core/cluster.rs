@@ -390,14 +390,9 @@ pub(crate) fn delete(m: &MemberFacts, why: Reason) -> ClusterDecision {
     act(ClusterAction::DeleteMember { name: m.member.name.clone(), uid: m.member.uid.clone(), why })
 }
 
-/// Who goes first: who never joined, then who is dead, then who is no leader, the youngest first.
+/// One member fewer; see [`crate::shrink`] for which.
 fn shrink(s: &ClusterSituation, staying: &[&MemberFacts]) -> ClusterDecision {
-    let leader = s.leader();
-    let victim = staying.iter().min_by_key(|m| {
-        let is_leader = leader.is_some() && m.look.status().map(|st| st.member_id) == leader;
-        (s.is_voter(m), !m.is_dead(), is_leader, std::cmp::Reverse(m.member.created), m.member.name.clone())
-    });
-    match victim {
+    match crate::shrink::first_to_go(s, staying) {
         // Taking a healthy voter while another is down would lower what the cluster can bear.
         Some(victim) if s.is_voter(victim) && !victim.is_dead() && !all_others_serve(s, victim) => {
             ClusterDecision::Wait(Reason::MembersUnhealthy)

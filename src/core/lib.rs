@@ -21,6 +21,7 @@ pub mod progress;
 pub mod reason;
 pub mod report;
 pub mod roll;
+mod shrink;
 pub mod time;
 pub mod upgrade;
 pub mod version;

@@ -59,6 +59,8 @@ reasons! {
     FieldNotSupportedYet,
     /// The spec asks for what can never work.
     InvalidSpec,
+    /// Data in memory can outgrow the memory limit.
+    MemoryLimitTooSmall,
     /// An object that bears our name belongs to somebody else.
     ForeignObject,
     /// A member answers with the ID of another cluster.

@@ -56,6 +56,8 @@ pub struct Report {
     pub progressing: Condition,
     /// It delivers less than intended.
     pub degraded: Condition,
+    /// The spec asks for what may do harm; none while it does not. It says nothing of how the cluster is.
+    pub spec_warnings: Option<Condition>,
 }
 
 /// Voters that serve, if every voter has been looked at.
@@ -80,8 +82,16 @@ pub fn report(s: &ClusterSituation) -> Report {
         available: available(s, &record, stop.as_ref()),
         progressing: progressing(s, &record, stop.as_ref()),
         degraded: degraded(s, stop.as_ref()),
+        spec_warnings: spec_warnings(s),
         record,
     }
+}
+
+/// The first warning gives the reason, and the message has all.
+fn spec_warnings(s: &ClusterSituation) -> Option<Condition> {
+    let first = s.cluster.warnings.first()?;
+    let words: Vec<&str> = s.cluster.warnings.iter().map(|w| w.words.as_str()).collect();
+    Some(condition(Verdict::True, first.reason, words.join("; ")))
 }
 
 /// Whether the last look still says something: one at a learner that is a voter by now does not.

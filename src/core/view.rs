@@ -55,8 +55,10 @@ pub struct ClusterView {
     pub template: String,
     /// The parts of the template that reach existing members in different ways.
     pub blueprint: Blueprint,
-    /// A changed spec restarts existing members (`spec.updateStrategy`); else it waits for their next Pod.
+    /// Members that run may be restarted for a changed spec (`updateStrategy` is not OnDelete).
     pub rolls: bool,
+    /// What the spec asks for and may do harm. It is told and stops nothing.
+    pub warnings: Vec<SpecWarning>,
     /// Seconds after which Progressing stops claiming progress.
     pub progress_deadline_seconds: u64,
     /// What its status records.
@@ -72,6 +74,15 @@ pub struct RefusedField {
     pub why: String,
     /// It is right, but this build does not do it yet (as against: it can never work).
     pub not_yet: bool,
+}
+
+/// Something in a spec that may do harm.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpecWarning {
+    /// Its reason.
+    pub reason: Reason,
+    /// A sentence that says what may happen, and what to do.
+    pub words: String,
 }
 
 /// What an EtcdCluster's status records and decisions rely on.
@@ -207,6 +218,9 @@ pub struct PodView {
     pub ip: Option<IpAddr>,
     /// Its node, once it has one.
     pub node: Option<String>,
+    /// Its zone, from its own label `topology.kubernetes.io/zone`, which API servers set since
+    /// Kubernetes 1.35. None on older ones, and for a node without a zone.
+    pub zone: Option<String>,
     /// The start-up probe has passed: etcd listens and its process is past its first boot.
     pub started: bool,
     /// It is Ready.

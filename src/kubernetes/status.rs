@@ -74,6 +74,14 @@ pub fn cluster(object: &EtcdCluster, report: &Report, now: Time) -> EtcdClusterS
         }
         set(&mut status.conditions, kind, condition, generation, now);
     }
+    match &report.spec_warnings {
+        Some(warnings) => {
+            set(&mut status.conditions, conditions::SPEC_WARNINGS, warnings, generation, now);
+        }
+        None => {
+            conditions::remove(&mut status.conditions, conditions::SPEC_WARNINGS);
+        }
+    }
     status
 }
 

@@ -40,6 +40,7 @@ fn report(object: &EtcdCluster) -> Report {
         available: said(Verdict::True, CoreReason::QuorumAvailable, "2 of 3 voters serve"),
         progressing: said(Verdict::True, CoreReason::SpecChanged, "a member is joining"),
         degraded: said(Verdict::True, CoreReason::MembersUnhealthy, "not serving: db-x7k2p"),
+        spec_warnings: None,
     }
 }
 
@@ -232,4 +233,27 @@ fn the_version_that_a_member_runs_is_told_and_kept_while_it_does_not_answer() {
     assert_eq!(seen, (Some("3.6.14".into()), true, true));
     let (_, seen) = told(&object, answered("3.6.16"));
     assert_eq!(seen, (Some("3.6.16".into()), false, true));
+}
+
+// LS-07
+#[test]
+fn a_warning_of_the_spec_has_a_condition_of_its_own_only_while_it_holds() {
+    let mut object = object();
+    let calm = report(&object);
+    let warned = Report {
+        spec_warnings: Some(said(Verdict::True, CoreReason::MemoryLimitTooSmall, "raise the limit")),
+        ..calm.clone()
+    };
+    let before = cluster(&object, &calm, Time(1_000));
+    assert_eq!(conditions::find(&before.conditions, conditions::SPEC_WARNINGS), None);
+    object.status = Some(before.clone());
+    let told = cluster(&object, &warned, Time(2_000));
+    let condition = conditions::find(&told.conditions, conditions::SPEC_WARNINGS).unwrap();
+    assert_eq!(
+        (condition.status.as_str(), condition.reason.as_str(), condition.message.as_str()),
+        ("True", "MemoryLimitTooSmall", "raise the limit")
+    );
+    object.status = Some(told.clone());
+    assert_eq!(cluster(&object, &warned, Time(3_000)), told, "nothing to write");
+    assert_eq!(cluster(&object, &calm, Time(4_000)), before);
 }

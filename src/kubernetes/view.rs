@@ -6,11 +6,12 @@ use etcd_operator_api::{
 };
 use etcd_operator_core::{
     ids::ClusterId,
+    reason::Reason,
     roll::{Blueprint, Permit},
     time::Time,
     view::{
         ClusterRecord, ClusterView, Drift, JoinInstruction, MemberRecord, MemberView, PodTrouble, PodView,
-        PvcView, RefusedField, Target,
+        PvcView, RefusedField, SpecWarning, Target,
     },
 };
 use k8s_openapi::{
@@ -83,10 +84,16 @@ pub fn cluster(object: &EtcdCluster) -> ClusterView {
         replicas: usize::try_from(object.spec.replicas).unwrap_or_default(),
         template: template(&spec),
         blueprint: blueprint(&spec),
-        rolls: true,
+        rolls: object.spec.rolls(),
+        warnings: warnings(object),
         progress_deadline_seconds: u64::try_from(object.spec.progress_deadline_seconds).unwrap_or_default(),
         recorded: cluster_record(object),
     }
+}
+
+fn warnings(object: &EtcdCluster) -> Vec<SpecWarning> {
+    let memory = object.spec.memory_limit_too_small();
+    memory.map(|words| SpecWarning { reason: Reason::MemoryLimitTooSmall, words }).into_iter().collect()
 }
 
 fn damaged_cluster_id(object: &EtcdCluster) -> Option<&str> {
@@ -170,6 +177,7 @@ pub fn pod(object: &Pod, owner: &EtcdMember) -> PodView {
         ended: matches!(phase, Some("Failed" | "Succeeded")),
         ip: status.pod_ip.as_ref().and_then(|ip| ip.parse().ok()),
         node: object.spec.as_ref().and_then(|s| s.node_name.clone()),
+        zone: object.labels().get(labels::ZONE).cloned(),
         started: container.as_ref().and_then(|c| c.started).unwrap_or(false),
         ready: condition("Ready").is_some(),
         voter_label: object.labels().get(labels::ROLE).is_some_and(|role| role == labels::ROLE_VOTER),

@@ -76,7 +76,11 @@ fn the_number_of_members_is_no_part_of_the_template_and_everything_else_is() {
         json!({"affinity": {"nodeAffinity": {}}}),
         json!({"additionalMetadata": {"labels": {"a": "b"}}}),
         json!({"options": {"snapshotCount": 7}}),
+        json!({"options": {"logLevel": "warn"}}),
         json!({"imagePullSecrets": [{"name": "s"}]}),
+        json!({"priorityClassName": "p"}),
+        json!({"tolerations": [{"operator": "Exists"}]}),
+        json!({"nodeSelector": {"a": "b"}}),
         json!({"topologySpreadConstraints":
             [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]}),
     ] {
@@ -280,4 +284,43 @@ fn the_cluster_that_a_member_founds_is_known_beforehand() {
         }));
         assert_eq!(member(&seed).founds, etcd_operator_core::ids::ClusterId(id), "{name}");
     }
+}
+
+#[test]
+fn a_pods_zone_is_its_own_label_and_not_known_without_it() {
+    assert_eq!(seen(json!({})).zone, None);
+    let zone = json!({"metadata": {"labels": {"topology.kubernetes.io/zone": "x"}}});
+    assert_eq!(seen(zone).zone.as_deref(), Some("x"));
+}
+
+#[test]
+fn the_update_strategy_is_seen_and_no_part_of_what_members_are_made_from() {
+    let of = |spec: Value| cluster(&cluster_object(json!({ "spec": spec })));
+    let (plain, by_hand) = (of(json!({})), of(json!({"updateStrategy": {"type": "OnDelete"}})));
+    assert!(plain.rolls && !by_hand.rolls);
+    assert_eq!(plain.template, by_hand.template);
+}
+
+// LS-07
+#[test]
+fn a_memory_limit_below_the_data_in_memory_is_a_warning_and_no_refusal_of_its_own() {
+    let of = |limit: &str| {
+        let spec = json!({"storage": {"medium": "Memory", "size": "256Mi"},
+            "resources": {"limits": {"memory": limit}}});
+        cluster(&cluster_object(json!({ "spec": spec })))
+    };
+    let (small, large) = (of("128Mi"), of("1Gi"));
+    assert_eq!(small.warnings.iter().map(|w| w.reason).collect::<Vec<_>>(), [Reason::MemoryLimitTooSmall]);
+    assert_eq!(large.warnings, []);
+    assert_eq!(small.refused, large.refused);
+}
+
+#[test]
+fn a_spec_without_the_newer_fields_has_the_template_that_it_always_had() {
+    let spec = json!({"version": "3.6.16", "options": {"snapshotCount": 5}});
+    let view = cluster(&cluster_object(json!({ "spec": spec })));
+    assert_eq!(
+        view.template,
+        r#"{"replicas":0,"version":"3.6.16","storage":{"size":"1Gi","medium":""},"options":{"snapshotCount":5}}"#
+    );
 }

@@ -370,6 +370,7 @@ fn merged(old: Option<&Report>, new: &Report) -> Report {
         available: keep(&old.available, &new.available),
         progressing: keep(&old.progressing, &new.progressing),
         degraded: keep(&old.degraded, &new.degraded),
+        spec_warnings: new.spec_warnings.clone(),
     }
 }
 
@@ -476,6 +477,7 @@ fn create_pod(
         ended: false,
         ip: None,
         node: None,
+        zone: None,
         started: false,
         ready: false,
         voter_label: false,

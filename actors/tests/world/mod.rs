@@ -185,6 +185,7 @@ impl World {
                 template: "template".into(),
                 blueprint: Blueprint::default(),
                 rolls: true,
+                warnings: vec![],
                 progress_deadline_seconds: 600,
                 recorded: ClusterRecord::default(),
             };

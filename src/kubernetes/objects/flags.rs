@@ -5,7 +5,7 @@
 //! command line only through [`KNOWN`], by the version of *that member*, which in the middle of an
 //! upgrade is not the cluster's.
 
-use etcd_operator_api::{AutoCompactionMode, EtcdMember, names};
+use etcd_operator_api::{AutoCompactionMode, EtcdMember, LogLevel, MetricsDetail, names};
 use etcd_operator_core::version::EtcdVersion;
 
 use super::address;
@@ -92,6 +92,21 @@ pub const KNOWN: &[Flag] = &[
     always("auto-compaction-retention"),
     // Deprecated since 3.6 and still there in 3.7.
     always("snapshot-count"),
+    always("heartbeat-interval"),
+    always("election-timeout"),
+    always("max-request-bytes"),
+    always("max-txn-ops"),
+    // Deprecated since 3.6 and still there in 3.7.
+    always("max-snapshots"),
+    always("max-wals"),
+    always("log-level"),
+    always("metrics"),
+    // 3.6 still takes the old names, and refuses some together with the new ones.
+    Flag { name: "experimental-initial-corrupt-check", since: 5, until: 6 },
+    Flag { name: "experimental-corrupt-check-time", since: 5, until: 6 },
+    Flag { name: "experimental-compact-hash-check-enabled", since: 5, until: 6 },
+    Flag { name: "feature-gates", since: 6, until: 7 },
+    Flag { name: "corrupt-check-time", since: 6, until: 7 },
     always("cert-file"),
     always("key-file"),
     always("client-cert-auth"),
@@ -151,6 +166,7 @@ pub fn args(member: &EtcdMember) -> Result<Vec<String>, FlagError> {
     line.push("initial-cluster-token", &member.spec.cluster_token)?;
     line.push("initial-cluster-state", format!("$({JOIN_STATE})"))?;
     line.push("listen-metrics-urls", listen(names::Scheme::Http, names::METRICS_PORT))?;
+    corruption_checks(&mut line)?;
     options(&mut line, member)?;
     tls(&mut line, member)?;
     Ok(line.args)
@@ -168,6 +184,25 @@ fn data_dir(member: &EtcdMember) -> String {
 /// which `[::]` does not. DN-06 in `tests/flags.rs` shows that an IPv6 client is served.
 fn listen(scheme: names::Scheme, port: u16) -> String {
     format!("{}://0.0.0.0:{port}", scheme.as_str())
+}
+
+/// How often the leader compares the whole database with every follower's. All of it is read each time:
+/// etcd's documentation advises a couple of hours, and Kubermatic runs its etcds with 4.
+const CORRUPT_CHECK_TIME: &str = "4h";
+
+/// Every check for diverging data that this version has, for every member (LS-11). A member compares itself
+/// with its peers before it serves anybody, and ends if it differs. The leader compares what was compacted each
+/// minute, which costs next to nothing, and everything now and then, which finds what is never compacted; on a
+/// difference it raises the CORRUPT alarm.
+fn corruption_checks(line: &mut CommandLine<'_>) -> Result<(), FlagError> {
+    if line.version.minor == 5 {
+        line.push("experimental-initial-corrupt-check", "true")?;
+        line.push("experimental-compact-hash-check-enabled", "true")?;
+        line.push("experimental-corrupt-check-time", CORRUPT_CHECK_TIME)
+    } else {
+        line.push("feature-gates", "InitialCorruptCheck=true,CompactHashCheck=true")?;
+        line.push("corrupt-check-time", CORRUPT_CHECK_TIME)
+    }
 }
 
 fn options(line: &mut CommandLine<'_>, member: &EtcdMember) -> Result<(), FlagError> {
@@ -188,6 +223,35 @@ fn options(line: &mut CommandLine<'_>, member: &EtcdMember) -> Result<(), FlagEr
     }
     if let Some(count) = options.snapshot_count {
         line.push("snapshot-count", count.to_string())?;
+    }
+    let numbers = [
+        ("heartbeat-interval", options.heartbeat_interval_ms.map(i64::from)),
+        ("election-timeout", options.election_timeout_ms.map(i64::from)),
+        ("max-request-bytes", options.max_request_bytes),
+        ("max-txn-ops", options.max_txn_ops.map(i64::from)),
+        ("max-snapshots", options.max_snapshots.map(i64::from)),
+        ("max-wals", options.max_wals.map(i64::from)),
+    ];
+    for (flag, value) in numbers {
+        if let Some(value) = value {
+            line.push(flag, value.to_string())?;
+        }
+    }
+    if let Some(level) = options.log_level {
+        let level = match level {
+            LogLevel::Debug => "debug",
+            LogLevel::Info => "info",
+            LogLevel::Warn => "warn",
+            LogLevel::Error => "error",
+        };
+        line.push("log-level", level)?;
+    }
+    if let Some(detail) = options.metrics {
+        let detail = match detail {
+            MetricsDetail::Basic => "basic",
+            MetricsDetail::Extensive => "extensive",
+        };
+        line.push("metrics", detail)?;
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ pub mod flags;
 mod member;
 mod pod;
 mod pvc;
+mod scheduling;
 mod service;
 
 use std::collections::BTreeMap;

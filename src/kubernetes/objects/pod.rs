@@ -20,6 +20,7 @@ use k8s_openapi::{
 use super::{
     BuildError, Owner, address,
     flags::{self, CLIENT_TLS_DIR, DATA_DIR, JOIN_CLUSTER, JOIN_STATE, PEER_TLS_DIR},
+    scheduling::{scheduling, some},
 };
 
 /// The user and group that etcd runs as.
@@ -78,12 +79,10 @@ pub fn pod(
                 }),
                 ..Default::default()
             }),
-            affinity: spec.affinity.clone(),
-            topology_spread_constraints: some(spec.topology_spread_constraints.clone()),
             image_pull_secrets: some(spec.image_pull_secrets.clone()),
             containers: vec![container(member, settings)?],
             volumes: Some(volumes(member, &names::pvc(owner.name))),
-            ..Default::default()
+            ..scheduling(member)
         }),
         status: None,
     })
@@ -113,10 +112,6 @@ pub fn read_instruction(annotations: Option<&BTreeMap<String, String>>) -> Optio
         "existing" => Some(JoinInstruction::Existing { initial_cluster }),
         _ => None,
     }
-}
-
-fn some<T>(list: Vec<T>) -> Option<Vec<T>> {
-    (!list.is_empty()).then_some(list)
 }
 
 fn container(member: &EtcdMember, settings: &PodSettings) -> Result<Container, BuildError> {

@@ -56,7 +56,12 @@ fn full_spec() -> Value {
             "whenUnsatisfiable": "DoNotSchedule"}],
         "imagePullSecrets": [{"name": "registry"}],
         "options": {"quotaBackendBytes": 8589934592_i64, "autoCompactionMode": "periodic",
-            "autoCompactionRetention": "1h", "snapshotCount": 5000},
+            "autoCompactionRetention": "1h", "snapshotCount": 5000, "heartbeatIntervalMs": 250,
+            "electionTimeoutMs": 2500, "maxRequestBytes": 4194304, "maxTxnOps": 1024, "maxSnapshots": 3,
+            "maxWals": 4, "logLevel": "warn", "metrics": "extensive"},
+        "priorityClassName": "tenant-critical",
+        "tolerations": [{"key": "etcd", "operator": "Exists"}],
+        "nodeSelector": {"disk": "nvme"},
         "additionalMetadata": {
             "labels": {"team": "a", "app.kubernetes.io/name": "junk", "etcd-operator.cozystack.io/role": "voter"},
             "annotations": {"note": "b", "etcd-operator.cozystack.io/initial-cluster-state": "new"}},
@@ -127,6 +132,45 @@ fn a_version_without_known_flags_has_no_pod() {
         member.spec.version = version.into();
         let refused = pod(&member, &PodSettings::default(), &join(&member)).unwrap_err().to_string();
         assert!(refused.contains("db-x7k2p"), "{refused}");
+    }
+}
+
+// LS-11
+#[test]
+fn every_member_checks_itself_for_diverging_data_whatever_its_options_are() {
+    for (version, wanted) in [
+        (
+            "3.5.11",
+            [
+                "--experimental-initial-corrupt-check=true",
+                "--experimental-compact-hash-check-enabled=true",
+                "--experimental-corrupt-check-time=4h",
+            ]
+            .as_slice(),
+        ),
+        (
+            "3.6.0",
+            &["--feature-gates=InitialCorruptCheck=true,CompactHashCheck=true", "--corrupt-check-time=4h"],
+        ),
+        (
+            "3.7.3",
+            &["--feature-gates=InitialCorruptCheck=true,CompactHashCheck=true", "--corrupt-check-time=4h"],
+        ),
+    ] {
+        for spec in [json!({ "version": version }), json!({ "version": version, "options": {} })] {
+            let line = args(&build_pod(&build_member(spec, false)));
+            let checks: Vec<&String> =
+                line.iter().filter(|arg| arg.contains("check") || arg.contains("feature-gates")).collect();
+            assert_eq!(checks, wanted, "{version}");
+        }
+    }
+}
+
+#[test]
+fn an_option_that_is_not_set_is_no_flag() {
+    let line = args(&build_pod(&plain())).join(" ");
+    for flag in ["heartbeat", "election", "max-", "log-level", "--metrics=", "quota", "compaction"] {
+        assert!(!line.contains(flag), "{flag}: {line}");
     }
 }
 

@@ -170,3 +170,25 @@ impl Watched for Pod {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_pod_keeps_the_node_and_the_zone_by_which_its_neighbours_are_known() {
+        let mut pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": "db-x7k2p", "labels": {labels::ZONE: "x", labels::CLUSTER: "db"}},
+            "spec": {"nodeName": "n1", "containers": [], "nodeSelector": {"a": "b"},
+                "tolerations": [{"operator": "Exists"}]},
+        }))
+        .unwrap();
+        pod.prune();
+        assert_eq!(label(&pod.metadata, labels::ZONE), Some("x"));
+        let spec = pod.spec.unwrap();
+        assert_eq!(spec.node_name.as_deref(), Some("n1"));
+        assert_eq!((spec.tolerations, spec.node_selector), (None, None), "nobody reads them from a store");
+    }
+}

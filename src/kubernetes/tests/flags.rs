@@ -13,7 +13,7 @@ use std::{
     fs,
     io::{Read, Write},
     net::{IpAddr, TcpListener, TcpStream},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
 };
@@ -52,7 +52,9 @@ fn command_line(version: &str, dir: &str, ports: [u16; 3]) -> Vec<String> {
         "apiVersion": "etcd-operator.cozystack.io/v1alpha2", "kind": "EtcdCluster",
         "metadata": {"name": "db", "namespace": "tenant", "uid": "u"},
         "spec": {"version": version, "options": {"quotaBackendBytes": 1073741824, "snapshotCount": 5000,
-            "autoCompactionMode": "periodic", "autoCompactionRetention": "1h30m"}},
+            "autoCompactionMode": "periodic", "autoCompactionRetention": "1h30m", "heartbeatIntervalMs": 50,
+            "electionTimeoutMs": 250, "maxRequestBytes": 10485760, "maxTxnOps": 65536, "maxSnapshots": 100,
+            "maxWals": 100, "logLevel": "info", "metrics": "extensive"}},
     }))
     .unwrap();
     cluster.spec.version = version.to_owned();
@@ -95,34 +97,50 @@ fn get(ip: &str, port: u16, path: &str) -> Option<String> {
     answer.lines().next().map(str::to_owned)
 }
 
+/// A member that runs in a directory of its own.
+struct Member {
+    etcd: Etcd,
+    ports: [u16; 3],
+    log: PathBuf,
+}
+
+/// Starts our command line in `dir`, on what is there, and waits until it is ready.
+fn serve(version: &str, binary: &Path, dir: &Path) -> Member {
+    let (ports, log) = (free_ports(), dir.join("log"));
+    let child = Command::new(binary)
+        .args(command_line(version, &dir.join("data").to_string_lossy(), ports))
+        .env_clear()
+        .stdout(Stdio::null())
+        .stderr(fs::File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
+    let mut member = Member { etcd: Etcd(child), ports, log };
+    let began = Instant::now();
+    while get("127.0.0.1", ports[2], "/readyz").is_none_or(|line| !line.contains("200")) {
+        let ended = member.etcd.0.try_wait().unwrap();
+        let words = fs::read_to_string(&member.log).unwrap_or_default();
+        assert!(ended.is_none(), "etcd {version} ended: {words}");
+        assert!(began.elapsed() < Duration::from_secs(30), "etcd {version} is not ready: {words}");
+        std::thread::yield_now();
+    }
+    member
+}
+
+fn directory(purpose: &str, version: &str) -> PathBuf {
+    let dir = std::env::temp_dir().join(format!("{purpose}-{version}-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&dir);
+    fs::create_dir_all(&dir).unwrap();
+    dir
+}
+
 // DN-06
 #[test]
 fn each_minor_starts_with_our_command_line_and_serves_both_families() {
     let ipv6 = TcpListener::bind("[::1]:0").is_ok();
     for (version, binary) in binaries() {
-        let dir = std::env::temp_dir().join(format!("flags-{version}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&dir);
-        fs::create_dir_all(&dir).unwrap();
-        let ports = free_ports();
-        let log = dir.join("log");
-        let output = fs::File::create(&log).unwrap();
-        let child = Command::new(&binary)
-            .args(command_line(&version, &dir.join("data").to_string_lossy(), ports))
-            .env_clear()
-            .stdout(Stdio::null())
-            .stderr(output)
-            .spawn()
-            .unwrap();
-        let mut etcd = Etcd(child);
-        let began = Instant::now();
-        let [client, _, metrics] = ports;
-        while get("127.0.0.1", metrics, "/readyz").is_none_or(|line| !line.contains("200")) {
-            let ended = etcd.0.try_wait().unwrap();
-            let words = fs::read_to_string(&log).unwrap_or_default();
-            assert!(ended.is_none(), "etcd {version} ended: {words}");
-            assert!(began.elapsed() < Duration::from_secs(30), "etcd {version} is not ready: {words}");
-            std::thread::yield_now();
-        }
+        let dir = directory("flags", &version);
+        let member = serve(&version, &binary, &dir);
+        let [client, _, metrics] = member.ports;
         let families: &[&str] = if ipv6 { &["127.0.0.1", "::1"] } else { &["127.0.0.1"] };
         for ip in families {
             for (port, path) in [(metrics, "/livez"), (metrics, "/readyz"), (client, "/health")] {
@@ -130,7 +148,38 @@ fn each_minor_starts_with_our_command_line_and_serves_both_families() {
                 assert!(line.as_ref().is_some_and(|l| l.contains("200")), "{version} {ip} {path}: {line:?}");
             }
         }
-        drop(etcd);
+        drop(member);
+        let _ = fs::remove_dir_all(&dir);
+    }
+}
+
+// LS-11
+#[test]
+fn each_minor_has_every_check_for_diverging_data_on_and_makes_the_first_when_it_starts_on_its_data() {
+    for (version, binary) in binaries() {
+        let dir = directory("checks", &version);
+        // The first start has nothing to compare.
+        drop(serve(&version, &binary, &dir));
+        let member = serve(&version, &binary, &dir);
+        let log = fs::read_to_string(&member.log).unwrap();
+        for words in [
+            r#""corrupt-check-time-interval":"4h0m0s""#,
+            r#""compact-check-time-interval":"1m0s""#,
+            "initial corruption checking passed; no corruption",
+            "enabled corruption checking",
+        ] {
+            assert!(log.contains(words), "etcd {version} does not say {words}: {log}");
+        }
+        let minor: u32 = version.split('.').nth(1).unwrap().parse().unwrap();
+        let on: &[&str] = if minor == 5 {
+            &[r#""initial-corrupt-check":true"#, r#""compact-check-time-enabled":true"#]
+        } else {
+            &["InitialCorruptCheck=true", "CompactHashCheck=true"]
+        };
+        for words in on {
+            assert!(log.contains(words), "etcd {version} does not say {words}: {log}");
+        }
+        drop(member);
         let _ = fs::remove_dir_all(&dir);
     }
 }
@@ -142,6 +191,13 @@ fn each_row_of_the_table_is_known_to_exactly_the_minors_that_it_names() {
         for flag in flags::KNOWN {
             let value = match flag.name {
                 "quota-backend-bytes" | "snapshot-count" => "1",
+                "heartbeat-interval" | "election-timeout" => "1",
+                name if name.starts_with("max-") => "1",
+                name if name.ends_with("-check-time") => "4h",
+                name if name.starts_with("experimental-") => "true",
+                "feature-gates" => "InitialCorruptCheck=true,CompactHashCheck=true",
+                "log-level" => "warn",
+                "metrics" => "extensive",
                 "auto-compaction-mode" => "periodic",
                 "initial-cluster-state" => "new",
                 "client-cert-auth" | "peer-client-cert-auth" | "peer-auto-tls" => "true",

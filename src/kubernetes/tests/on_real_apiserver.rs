@@ -101,6 +101,8 @@ fn full() -> Value {
             "whenUnsatisfiable": "DoNotSchedule"}],
         "imagePullSecrets": [{"name": "registry"}],
         "options": {"quotaBackendBytes": 8589934592_i64, "autoCompactionRetention": "1h", "snapshotCount": 5000},
+        "tolerations": [{"key": "etcd", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}],
+        "nodeSelector": {"disk": "nvme"}, "priorityClassName": "system-cluster-critical",
         "additionalMetadata": {"labels": {"team": "a"}, "annotations": {"note": "b"}},
     })
 }

@@ -70,7 +70,9 @@ pub(crate) fn unset(schema: &Value, value: &Value, path: &str, missing: &mut Vec
         let path = format!("{path}.{name}");
         match value.get(name) {
             None => missing.push(path),
-            Some(_) if ["affinity", "resources", "topologySpreadConstraints"].contains(&name.as_str()) => {}
+            Some(_)
+                if ["affinity", "resources", "topologySpreadConstraints", "tolerations"]
+                    .contains(&name.as_str()) => {}
             Some(inner) => unset(property, inner, &path, missing),
         }
     }
@@ -136,6 +138,12 @@ fn validate(schema: &Value, value: &Value, path: &str, errors: &mut Vec<String>)
         let length = text.chars().count() as u64;
         if length < min {
             error(format!("{text:?} is shorter than {min}"));
+        }
+    }
+    if let (Some(max), Some(text)) = (schema["maxLength"].as_u64(), value.as_str()) {
+        let length = text.chars().count() as u64;
+        if length > max {
+            error(format!("a text of {length} characters is longer than {max}"));
         }
     }
     if let Some(number) = value.as_f64() {

@@ -112,6 +112,7 @@ pub(crate) fn pod(n: u64) -> PodView {
         ended: false,
         ip: Some([10, 0, 0, n as u8].into()),
         node: Some("node".into()),
+        zone: None,
         started: true,
         ready: true,
         voter_label: true,
@@ -226,6 +227,7 @@ pub(crate) fn cluster(replicas: usize, members: Vec<MemberFacts>) -> ClusterSitu
             template: "t".into(),
             blueprint: blueprint(),
             rolls: true,
+            warnings: vec![],
             progress_deadline_seconds: 600,
             recorded: ClusterRecord {
                 cluster_id: Some(CLUSTER),

@@ -18,4 +18,5 @@ mod member;
 mod pause;
 mod report;
 mod roll;
+mod shrink;
 mod unknown;

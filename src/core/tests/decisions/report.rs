@@ -310,3 +310,24 @@ fn before_the_first_look_a_settled_cluster_is_neither_reconciled_nor_not() {
     s.members = vec![voter(0), voter(1), MemberFacts { look: silent(), ..voter(2) }];
     assert_eq!(says(&report(&s).progressing), (Verdict::False, Reason::Reconciled));
 }
+
+// LS-07
+#[test]
+fn what_the_spec_asks_for_and_may_do_harm_is_told_and_makes_nothing_degraded() {
+    let mut s = cluster(3, vec![voter(0), voter(1), voter(2)]);
+    let calm = report(&s);
+    assert_eq!(calm.spec_warnings, None);
+    let warning = |words: &str| SpecWarning { reason: Reason::MemoryLimitTooSmall, words: words.to_owned() };
+    s.cluster.warnings = vec![warning("a"), warning("b")];
+    let mut warned = report(&s);
+    let told = warned.spec_warnings.take().unwrap();
+    assert_eq!((says(&told), told.message.as_str()), ((Verdict::True, Reason::MemoryLimitTooSmall), "a; b"));
+    assert_eq!(warned, calm);
+    assert_eq!(
+        etcd_operator_core::cluster::decide(&s),
+        etcd_operator_core::cluster::ClusterDecision::Settled
+    );
+    // Also where nothing is done for another reason.
+    s.cluster.refused = vec![RefusedField { field: "spec.x".into(), why: "no".into(), not_yet: true }];
+    assert!(report(&s).spec_warnings.is_some());
+}

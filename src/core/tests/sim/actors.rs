@@ -138,7 +138,9 @@ fn digest(report: &Report) -> u64 {
     let mut hasher = DefaultHasher::new();
     report.ready_members.hash(&mut hasher);
     report.broken_members.hash(&mut hasher);
-    for c in [&report.available, &report.progressing, &report.degraded] {
+    for c in
+        [&report.available, &report.progressing, &report.degraded].into_iter().chain(&report.spec_warnings)
+    {
         (c.verdict, c.reason, &c.message).hash(&mut hasher);
     }
     hasher.finish().max(1)

@@ -190,6 +190,7 @@ impl Server {
             template: "t".into(),
             blueprint: blueprint_of("t"),
             rolls: true,
+            warnings: vec![],
             progress_deadline_seconds: 600,
             recorded: ClusterRecord::default(),
         };
@@ -394,6 +395,7 @@ impl Server {
                     ended: false,
                     ip: None,
                     node: None,
+                    zone: None,
                     started: false,
                     ready: false,
                     voter_label: false,
