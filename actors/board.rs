@@ -211,6 +211,7 @@ impl Board {
             now,
             cluster,
             services: seen.services.clone(),
+            budget: seen.budget,
             members,
             list,
             members_confirmed,

@@ -446,7 +446,9 @@ impl SupervisorState {
             ClusterAction::CreateMember { seed: false } if !known_to_be_absent => {
                 context.hands.confirm_members(&key)
             }
-            ClusterAction::DeleteMember { .. } => context.hands.confirm_members(&key),
+            ClusterAction::DeleteMember { .. } | ClusterAction::DeleteBudget => {
+                context.hands.confirm_members(&key)
+            }
             _ => return context.hands.act(&key, action, name),
         };
         Box::pin(async move {

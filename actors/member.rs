@@ -7,6 +7,7 @@ use std::{sync::Arc, time::Duration};
 use etcd_operator_core::{
     budget::RestartBudget,
     cluster::{ClusterDecision, hands_off, may_leave},
+    disruption::covers_label,
     etcd::Look,
     ids::Uid,
     member::{MemberAction, MemberDecision, decide},
@@ -347,6 +348,7 @@ impl MemberState {
             },
             _ => Owner::Unknown,
         };
+        let covers = whole.as_ref().is_some_and(|whole| covers_label(whole, &facts.member.name));
         let departure = whole
             .map_or(etcd_operator_core::departure::Departure::Hold(Reason::NotKnownYet), |whole| {
                 may_leave(&whole, &facts.member.name)
@@ -358,6 +360,7 @@ impl MemberState {
             list: self.args.board.list(),
             departure,
             removed: self.removed && facts.member.deleting.is_some(),
+            budget_covers_label: covers,
         }
     }
 

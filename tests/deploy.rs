@@ -88,6 +88,18 @@ const EVERYWHERE: Rights = &[
             ("delete", "after etcd no longer lists the member"),
         ],
     ),
+    (
+        "policy",
+        "poddisruptionbudgets",
+        &[
+            ("get", "absence is decided live"),
+            LIST,
+            WATCH,
+            ("create", "one for each cluster"),
+            ("patch", "its floor follows the voters, and putting an edited one right"),
+            ("delete", "when it would guard nobody"),
+        ],
+    ),
     ("events.k8s.io", "events", &[("create", "each step"), ("patch", "an Event that repeats is counted")]),
 ];
 

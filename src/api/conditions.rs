@@ -14,6 +14,8 @@ pub const AVAILABLE: &str = "Available";
 pub const PROGRESSING: &str = "Progressing";
 /// EtcdCluster: less is delivered than intended.
 pub const DEGRADED: &str = "Degraded";
+/// EtcdCluster: Pods of voters can be evicted, as a drain does.
+pub const DISRUPTIONS_ALLOWED: &str = "DisruptionsAllowed";
 /// EtcdMember: etcd has accepted the member.
 pub const JOINED: &str = "Joined";
 /// EtcdMember: a started voter that answers a linearizable read. EtcdSnapshot, EtcdDefrag: done.

@@ -86,6 +86,11 @@ reasons! {
     Warning MembersUnhealthy,
     /// Every member serves. Nothing to do.
     Normal MembersHealthy,
+    /// Pods of voters can be evicted as long as a quorum is left. Nothing to do.
+    Normal BudgetLeavesQuorum,
+    /// Each voter of one or two is needed for the quorum, so a drain of its node waits. Set replicas to 3, or delete the
+    /// Pod at the price of an outage.
+    Normal BudgetBlocksDrain,
 
     // What the spec asks for and cannot have.
 

@@ -1,4 +1,4 @@
-//! Decides what a cluster needs next: its Services, and the *set* of its members. Does no I/O,
+//! Decides what a cluster needs next: its Services, its disruption budget, and the *set* of its members. Does no I/O,
 //! never touches a Pod, never changes etcd's membership. What the status says is in [`crate::report`].
 
 use std::time::Duration;
@@ -35,6 +35,15 @@ pub enum ClusterAction {
     CreateService(ServiceKind),
     /// Put an edited Service right.
     RepairService(ServiceKind),
+    /// Create the PodDisruptionBudget, or put it right, with this floor.
+    PutBudget {
+        /// How many voters' Pods an eviction must leave.
+        min_available: usize,
+        /// It lets no Pod be evicted at all, which a person is told when it is created.
+        blocks: bool,
+    },
+    /// Delete the PodDisruptionBudget, which would guard nobody.
+    DeleteBudget,
     /// Create an EtcdMember under a new name, after a live LIST has shown that the same decision
     /// still stands.
     CreateMember {
@@ -60,6 +69,8 @@ impl ClusterAction {
         match self {
             ClusterAction::CreateService(_) => "CreateService",
             ClusterAction::RepairService(_) => "RepairService",
+            ClusterAction::PutBudget { .. } => "PutBudget",
+            ClusterAction::DeleteBudget => "DeleteBudget",
             ClusterAction::CreateMember { .. } => "CreateMember",
             ClusterAction::DeleteMember { .. } => "DeleteMember",
             ClusterAction::ConfirmMembers => "ConfirmMembers",
@@ -87,7 +98,7 @@ pub fn decide(s: &ClusterSituation) -> ClusterDecision {
             _ => stop,
         };
     }
-    if let Some(decision) = services(s) {
+    if let Some(decision) = services(s).or_else(|| crate::disruption::decide(s)) {
         return decision;
     }
     let Some(wanted) = s.wanted() else { return ClusterDecision::Wait(Reason::InProgress) };

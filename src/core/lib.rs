@@ -4,11 +4,12 @@
 //!
 //! Reading order: [`view`] (what is looked at), [`cluster`] (the set of members), [`member`] (one
 //! member's next step), [`membership`] (whether a change of etcd's membership is safe now),
-//! [`departure`] (who may leave), [`report`] (what the status says).
+//! [`departure`] (who may leave), [`disruption`] (what may be evicted), [`report`] (what the status says).
 
 pub mod budget;
 pub mod cluster;
 pub mod departure;
+pub mod disruption;
 pub mod etcd;
 pub mod ids;
 pub mod member;

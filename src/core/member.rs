@@ -191,6 +191,9 @@ fn leave(s: &MemberSituation) -> MemberDecision {
     }
     let formed = matches!(s.owner, Owner::Present { cluster_id: Some(_), .. });
     if formed && !s.removed {
+        if let Some(action) = unlabel(s) {
+            return MemberDecision::Act(action);
+        }
         return MemberDecision::Act(MemberAction::Ask(Change::Remove {
             peer_url: member.peer_url.clone(),
             id: member.recorded.member_id,
@@ -208,6 +211,14 @@ fn leave(s: &MemberSituation) -> MemberDecision {
         }
         _ => MemberDecision::Act(MemberAction::Release),
     }
+}
+
+/// Who leaves stops counting for the disruption budget before etcd is asked to let go of it: the budget would
+/// let another voter be evicted for a Pod that votes no more.
+fn unlabel(s: &MemberSituation) -> Option<MemberAction> {
+    let pod = s.facts.pod.present().filter(|pod| pod.ours && !pod.deleting && pod.voter_label)?;
+    let instruction = instruction(&s.facts.member, true).or_else(|| pod.instruction.clone())?;
+    Some(MemberAction::PatchPod { pod_uid: pod.uid.clone(), instruction, voter_label: false })
 }
 
 fn live(s: &MemberSituation, formed: bool) -> MemberDecision {
@@ -348,6 +359,8 @@ fn run(s: &MemberSituation, pod: &PodView, instruction: JoinInstruction, formed:
                 peer_url: s.facts.member.peer_url.clone(),
             }))
         }
+        // The label comes as soon as the budget covers it, which the watch tells.
+        look if look.serves() && !pod.voter_label => wait(Reason::InProgress),
         look if look.serves() => MemberDecision::Settled,
         Look::Answered { .. } => wait_soon(Reason::AwaitingQuorum),
         // Before its first answer nothing tells us that it listens, short of the start-up probe's second.
@@ -362,11 +375,12 @@ fn run(s: &MemberSituation, pod: &PodView, instruction: JoinInstruction, formed:
 
 /// `role=voter` follows what the member itself says of its role, once the cluster ID is recorded:
 /// before that nobody's write may be acknowledged, since we could not recognise the cluster again.
-/// While it does not answer the label stays as it is.
+/// While it does not answer the label stays as it is, and it is not given before the disruption budget covers it.
 fn voter_label(s: &MemberSituation, pod: &PodView, formed: bool) -> bool {
     match &s.facts.look {
         Look::Answered { status, .. } => {
-            formed && !status.is_learner && s.facts.member.recorded.member_id == Some(status.member_id)
+            let votes = !status.is_learner && s.facts.member.recorded.member_id == Some(status.member_id);
+            formed && votes && (pod.voter_label || s.budget_covers_label)
         }
         Look::Silent { .. } | Look::Unknown { .. } => formed && pod.voter_label,
     }

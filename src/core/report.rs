@@ -5,11 +5,15 @@
 //! unchanged situation yields an unchanged text and no write.
 
 use crate::{
-    cluster::{ClusterDecision, decide, hands_off, outdated_seed},
+    cluster::{ClusterAction, ClusterDecision, decide, hands_off, outdated_seed},
+    disruption,
     etcd::Look,
     reason::Reason,
     time::Time,
-    view::{ClusterRecord, ClusterSituation, MemberFacts, Presence, ServiceKind, ServiceState, Target},
+    view::{
+        BudgetState, ClusterRecord, ClusterSituation, MemberFacts, Presence, ServiceKind, ServiceState,
+        Target,
+    },
 };
 
 /// A condition's verdict: true, false, or not known.
@@ -49,6 +53,8 @@ pub struct Report {
     pub progressing: Condition,
     /// It delivers less than intended.
     pub degraded: Condition,
+    /// Voters can be evicted; none before there is a cluster.
+    pub disruptions: Option<Condition>,
 }
 
 /// Voters that serve, if every voter has been looked at.
@@ -73,6 +79,7 @@ pub fn report(s: &ClusterSituation) -> Report {
         available: available(s, &record, stop.as_ref()),
         progressing: progressing(s, &record, stop.as_ref()),
         degraded: degraded(s, stop.as_ref()),
+        disruptions: disruption::condition(s, &record),
         record,
     }
 }
@@ -258,8 +265,16 @@ fn progressing(s: &ClusterSituation, record: &ClusterRecord, stop: Option<&(Reas
         ClusterDecision::Settled => {
             condition(Verdict::False, Reason::Reconciled, "everything is as the spec says")
         }
-        ClusterDecision::Wait(Reason::AllMembersLost) => {
+        ClusterDecision::Wait(Reason::AllMembersLost) | ClusterDecision::Act(ClusterAction::DeleteBudget)
+            if s.members.is_empty() =>
+        {
             condition(Verdict::False, Reason::AllMembersLost, "nothing is left to work with")
+        }
+        // It follows from what was reported already, and is over with the next look.
+        ClusterDecision::Act(ClusterAction::PutBudget { .. } | ClusterAction::DeleteBudget)
+            if record.progress_deadline.is_none() =>
+        {
+            condition(Verdict::Unknown, Reason::InProgress, "the disruption budget is being put right")
         }
         // Right after a start nobody has been looked at, and what was said before may well be true.
         ClusterDecision::Wait(Reason::MembersUnhealthy)
@@ -345,6 +360,13 @@ fn degraded(s: &ClusterSituation, stop: Option<&(Reason, String)>) -> Condition 
             );
             return condition(Verdict::True, Reason::ForeignObject, words);
         }
+    }
+    if s.budget == BudgetState::Foreign {
+        let words = format!(
+            "PodDisruptionBudget {} exists and is not ours; it is left alone, and evictions are not held back by us. Delete or rename it",
+            s.cluster.name
+        );
+        return condition(Verdict::True, Reason::ForeignObject, words);
     }
     if nobody_stays(s) {
         return condition(Verdict::True, Reason::LastMemberKept, nobody_stays_words(s));

@@ -112,6 +112,24 @@ pub enum ServiceKind {
     Client,
 }
 
+/// The PodDisruptionBudget of a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum BudgetState {
+    /// The store is not filled yet.
+    Unknown,
+    /// Not there.
+    Absent,
+    /// There, and not ours.
+    Foreign,
+    /// There and ours.
+    Present {
+        /// How many of the Pods that it selects it keeps from being evicted; 0 if that is not a plain number.
+        min_available: usize,
+        /// Every other field of ours is as it should be.
+        right: bool,
+    },
+}
+
 /// One EtcdMember.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct MemberView {
@@ -350,6 +368,8 @@ pub struct ClusterSituation {
     pub cluster: ClusterView,
     /// Its Services.
     pub services: BTreeMap<ServiceKind, ServiceState>,
+    /// Its PodDisruptionBudget.
+    pub budget: BudgetState,
     /// Every EtcdMember that has this cluster as its owner by UID, sorted by name.
     pub members: Vec<MemberFacts>,
     /// The last member list.
@@ -398,4 +418,6 @@ pub struct MemberSituation {
     /// The guard answered, in this life of the actor and after the deletion was asked for, that
     /// etcd does not list this member and that nothing is in flight that could list it again.
     pub removed: bool,
+    /// The disruption budget covers one more labelled voter (see [`crate::disruption::covers_label`]).
+    pub budget_covers_label: bool,
 }

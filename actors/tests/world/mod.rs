@@ -31,7 +31,7 @@ use tokio::task::JoinHandle;
 pub(crate) use self::{
     faults::{Fault, Rule},
     journal::{Done, MembershipCall, Outcome},
-    objects::{Kind, Object},
+    objects::{BudgetObj, Kind, Object},
     shared::State,
 };
 use self::{hands::FakeApi, objects::ClusterObj, ports::FakeEtcd, shared::Shared};

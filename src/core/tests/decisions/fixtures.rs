@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use etcd_operator_core::{
     departure::Departure,
-    etcd::{ListedMember, Look, MemberList, MemberStatus},
+    etcd::{ListedMember, Look, MemberList, MemberStatus, quorum},
     ids::{ClusterId, MemberId, PeerUrl},
     time::Time,
     view::*,
@@ -185,6 +185,7 @@ pub(crate) fn cluster(replicas: usize, members: Vec<MemberFacts>) -> ClusterSitu
         })
         .collect();
     let target = Target { replicas, template: "t".into() };
+    let floor_for = members.iter().filter(|m| m.member.recorded.is_voter).count().max(replicas);
     ClusterSituation {
         now: NOW,
         cluster: ClusterView {
@@ -206,6 +207,11 @@ pub(crate) fn cluster(replicas: usize, members: Vec<MemberFacts>) -> ClusterSitu
             (ServiceKind::Headless, ServiceState::Right),
             (ServiceKind::Client, ServiceState::Right),
         ]),
+        budget: if members.is_empty() {
+            BudgetState::Absent
+        } else {
+            BudgetState::Present { min_available: quorum(floor_for), right: true }
+        },
         members,
         list: ListFact::Known { at: NOW, list: list(all) },
         members_confirmed: None,
@@ -218,6 +224,7 @@ pub(crate) fn cluster(replicas: usize, members: Vec<MemberFacts>) -> ClusterSitu
 pub(crate) fn unformed(members: Vec<MemberFacts>) -> ClusterSituation {
     let mut s = cluster(3, members);
     s.cluster.recorded.cluster_id = None;
+    s.budget = BudgetState::Absent;
     s.list = ListFact::Unknown { since: Time(0) };
     s
 }
@@ -231,5 +238,6 @@ pub(crate) fn situation(facts: MemberFacts) -> MemberSituation {
         list: ListFact::Known { at: NOW, list: list(vec![listed(0), listed(1), listed(2)]) },
         departure: Departure::Go,
         removed: false,
+        budget_covers_label: true,
     }
 }

@@ -110,9 +110,9 @@ fn operator(w: &mut World) {
 fn sync(w: &mut World) {
     with(w, |op, w| {
         if w.chance.percent(40) {
-            (0..5).for_each(|kind| op.sync(w, kind));
+            (0..6).for_each(|kind| op.sync(w, kind));
         } else {
-            let kind = w.chance.below(5);
+            let kind = w.chance.below(6);
             op.sync(w, kind);
         }
     });
@@ -176,7 +176,7 @@ fn crash(w: &mut World) {
 fn round(w: &mut World) -> bool {
     let mut moved = with(w, |op, w| {
         let mut moved = false;
-        (0..5).for_each(|kind| op.sync(w, kind));
+        (0..6).for_each(|kind| op.sync(w, kind));
         for _ in 0..3 {
             moved |= op.supervise(w);
         }
