@@ -33,6 +33,7 @@ struct Inner {
     refused: Option<String>,
     members_refused: HashMap<Uid, String>,
     thrown_out: HashMap<Uid, ThrownOut>,
+    cannot_grow: HashMap<Uid, String>,
     fault: Option<String>,
 }
 
@@ -57,6 +58,7 @@ impl Board {
                 refused: None,
                 members_refused: HashMap::new(),
                 thrown_out: HashMap::new(),
+                cannot_grow: HashMap::new(),
                 fault: None,
             }),
         }
@@ -106,6 +108,7 @@ impl Board {
             b.looks.remove(member);
             b.members_refused.remove(member);
             b.thrown_out.remove(member);
+            b.cannot_grow.remove(member);
         });
     }
 
@@ -127,6 +130,17 @@ impl Board {
     pub(crate) fn set_thrown_out(&self, member: &Uid, thrown_out: ThrownOut) {
         self.write(|b| {
             b.thrown_out.insert(member.clone(), thrown_out);
+        });
+    }
+
+    /// A member actor's: what the API server said as it refused to let its volume grow; none when it is to be
+    /// asked again.
+    pub(crate) fn set_cannot_grow(&self, member: &Uid, words: Option<String>) {
+        self.write(|b| {
+            match words {
+                Some(words) => b.cannot_grow.insert(member.clone(), words),
+                None => b.cannot_grow.remove(member),
+            };
         });
     }
 
@@ -182,9 +196,10 @@ impl Board {
     /// What is known of one member.
     pub(crate) fn facts(&self, seen: &SeenMember, now: Time) -> MemberFacts {
         let uid = &seen.member.uid;
-        let (looked, refused, thrown_out) = self.read(|b| {
+        let (looked, refused, thrown_out, cannot_grow) = self.read(|b| {
             let thrown_out = b.thrown_out.get(uid).copied().unwrap_or_default();
-            (b.looks.get(uid).cloned(), b.members_refused.get(uid).cloned(), thrown_out)
+            let cannot_grow = b.cannot_grow.get(uid).cloned();
+            (b.looks.get(uid).cloned(), b.members_refused.get(uid).cloned(), thrown_out, cannot_grow)
         });
         // A look at a former Pod says nothing about the present one, and at one that has ended since nothing any more.
         let current = looked.filter(|l| seen.pod.present().is_some_and(|p| p.uid == l.pod_uid && !p.ended));
@@ -196,6 +211,7 @@ impl Board {
             look,
             stalled,
             refused,
+            cannot_grow,
             thrown_out,
         }
     }
@@ -211,6 +227,7 @@ impl Board {
             now,
             cluster,
             services: seen.services.clone(),
+            budget: seen.budget,
             members,
             list,
             members_confirmed,

@@ -448,9 +448,9 @@ impl SupervisorState {
             ClusterAction::CreateMember { seed: false } if !known_to_be_absent => {
                 context.hands.confirm_members(&key)
             }
-            ClusterAction::DeleteMember { .. } | ClusterAction::ParkMember { .. } => {
-                context.hands.confirm_members(&key)
-            }
+            ClusterAction::DeleteMember { .. }
+            | ClusterAction::ParkMember { .. }
+            | ClusterAction::DeleteBudget => context.hands.confirm_members(&key),
             _ => return context.hands.act(&key, action, name),
         };
         Box::pin(async move {

@@ -7,10 +7,12 @@ use std::{sync::Arc, time::Duration};
 use etcd_operator_core::{
     budget::RestartBudget,
     cluster::{ClusterDecision, hands_off, may_leave},
+    disruption::covers_label,
     etcd::Look,
     ids::Uid,
     member::{MemberAction, MemberDecision, decide},
     membership::Change,
+    pause::parks,
     progress::Progress,
     reason::Reason,
     time::{Time, timeouts},
@@ -38,6 +40,9 @@ use crate::{
 const STEADY_LOOK: Duration = Duration::from_secs(30);
 /// Looks closer together than this tell nothing new.
 const CLOSEST_LOOK: Duration = Duration::from_millis(200);
+
+/// How soon a volume whose growth was refused is asked for again: a person may have edited its StorageClass.
+const GROW_AGAIN: Duration = Duration::from_secs(60);
 
 /// How long a granted restart may be begun. The guard counts the member as gone for longer than this and the call that
 /// ends its Pod.
@@ -99,6 +104,8 @@ pub(crate) struct MemberState {
     /// How often in a row the guard has said to wait.
     waits: u32,
     removed: bool,
+    /// When the API server last refused to let its volume grow.
+    refused_growth: Option<Time>,
     /// The Pod whose restart the guard granted, and when.
     granted: Option<(Uid, Time)>,
     owner_confirmed: bool,
@@ -149,6 +156,7 @@ impl Actor for MemberActor {
             ask_not_before: Time(0),
             waits: 0,
             removed: false,
+            refused_growth: None,
             granted: None,
             owner_confirmed: false,
             progress: None,
@@ -195,6 +203,15 @@ impl MemberState {
     /// What the end of an effect means for the next look.
     fn settle(&mut self, result: Result<Outcome, ApiFailure>) {
         let acting = self.acting.take();
+        // A volume that may not grow keeps nothing else waiting, and is asked for again now and then.
+        if let (Some(MemberAction::GrowPvc { .. }), Err(ApiFailure::Forbidden(_) | ApiFailure::Invalid(_))) =
+            (&acting, &result)
+        {
+            let words = result.err().map(|failure| failure.to_string());
+            self.args.board.set_cannot_grow(&self.args.key.uid, words);
+            self.refused_growth = Some(self.now());
+            return self.args.supervisor.wake();
+        }
         match result {
             Ok(outcome) => {
                 let done = acting.filter(|_| outcome == Outcome::Done);
@@ -298,6 +315,10 @@ impl MemberState {
             // The supervisor stops an actor whose EtcdMember is gone; until then there is nothing to do.
             return self.pace.arm(myself, STEADY_LOOK, MemberMsg::Tick);
         };
+        if self.refused_growth.is_some_and(|at| now.since(at) >= GROW_AGAIN) {
+            self.refused_growth = None;
+            self.args.board.set_cannot_grow(&self.args.key.uid, None);
+        }
         let facts = self.args.board.facts(&mine, now);
         let view = (seen.version.clone(), mine.version.clone(), self.args.board.list());
         if self.viewed.as_ref() != Some(&view) {
@@ -357,6 +378,8 @@ impl MemberState {
             },
             _ => Owner::Unknown,
         };
+        let covers = whole.as_ref().is_some_and(|whole| covers_label(whole, &facts.member.name));
+        let parks = whole.as_ref().is_some_and(parks);
         let departure = whole
             .map_or(etcd_operator_core::departure::Departure::Hold(Reason::NotKnownYet), |whole| {
                 may_leave(&whole, &facts.member.name)
@@ -368,9 +391,11 @@ impl MemberState {
             list: self.args.board.list(),
             departure,
             removed: self.removed && facts.member.deleting.is_some(),
+            parks,
             granted: self.granted.as_ref().is_some_and(|(pod_uid, at)| {
                 now.since(*at) < GRANT && facts.pod.present().is_some_and(|p| p.uid == *pod_uid)
             }),
+            budget_covers_label: covers,
         }
     }
 

@@ -87,13 +87,17 @@ impl Metrics {
             ("Progressing", report.progressing.verdict),
             ("Degraded", report.degraded.verdict),
         ];
+        let value = |verdict| match verdict {
+            Holds::True => 1,
+            Holds::False => 0,
+            Holds::Unknown => -1,
+        };
         for (condition, verdict) in conditions {
-            let value = match verdict {
-                Holds::True => 1,
-                Holds::False => 0,
-                Holds::Unknown => -1,
-            };
-            self.0.conditions.get_or_create(&Self::condition(key, condition)).set(value);
+            self.0.conditions.get_or_create(&Self::condition(key, condition)).set(value(verdict));
+        }
+        if let Some(said) = &report.disruptions {
+            let allowed = Self::condition(key, "DisruptionsAllowed");
+            self.0.conditions.get_or_create(&allowed).set(value(said.verdict));
         }
         if let Some(ready) = report.ready_members {
             self.0.ready.get_or_create(&Self::cluster(key)).set(i64::try_from(ready).unwrap_or(i64::MAX));
@@ -103,7 +107,7 @@ impl Metrics {
     // MT-04
     /// A cluster is gone: so are its series.
     pub fn cluster_gone(&self, key: &ClusterKey) {
-        for condition in ["Available", "Progressing", "Degraded"] {
+        for condition in ["Available", "Progressing", "Degraded", "DisruptionsAllowed"] {
             self.0.conditions.remove(&Self::condition(key, condition));
         }
         self.0.ready.remove(&Self::cluster(key));

@@ -11,7 +11,10 @@ use etcd_operator_core::{
     reason::Reason,
     report::Report,
     time::Time,
-    view::{ClusterView, MemberFacts, MemberView, PodView, Presence, PvcView, ServiceKind, ServiceState},
+    view::{
+        BudgetState, ClusterView, MemberFacts, MemberView, PodView, Presence, PvcView, ServiceKind,
+        ServiceState,
+    },
 };
 use etcd_operator_etcd::Target;
 use etcd_operator_kubernetes::failure::ApiFailure;
@@ -61,9 +64,11 @@ pub struct SeenCluster {
     pub cluster: Presence<ClusterView>,
     /// Its Services.
     pub services: BTreeMap<ServiceKind, ServiceState>,
+    /// Its PodDisruptionBudget.
+    pub budget: BudgetState,
     /// Its EtcdMembers, by owner UID, sorted by name.
     pub members: Vec<SeenMember>,
-    /// Changes whenever the EtcdCluster, a Service or an EtcdMember does.
+    /// Changes whenever the EtcdCluster, a Service, the PodDisruptionBudget or an EtcdMember does.
     pub version: String,
     /// Changes whenever the EtcdCluster itself does.
     pub own_version: String,
@@ -101,7 +106,7 @@ pub trait Hands: Send + Sync {
     fn is_gone(&self, key: &ClusterKey) -> BoxFuture<'static, Result<bool, ApiFailure>>;
 
     /// The cluster and its EtcdMembers, read from the API server itself: a consistent GET and LIST.
-    /// Pods, PVCs and Services come from the stores.
+    /// Pods, PVCs, Services and the budget come from the stores.
     fn confirm(&self, key: &ClusterKey) -> BoxFuture<'static, Result<SeenCluster, ApiFailure>>;
 
     /// As [`Hands::confirm`], with the EtcdCluster from the store: a consistent LIST alone.
@@ -168,6 +173,10 @@ pub enum Step {
     VolumeCreated,
     /// A Service that had been edited was put right.
     ServiceRepaired,
+    /// A PodDisruptionBudget was created that lets nobody be evicted.
+    BudgetBlocksDrain,
+    /// A PodDisruptionBudget that had been edited was put right.
+    BudgetRepaired,
     /// A condition changed its reason; the note says to what.
     ConditionChanged(Reason),
 }

@@ -16,11 +16,11 @@ use std::{
 use etcd_operator_core::{
     etcd::{EtcdFailure, Look, MemberList, Refusal},
     ids::{MemberId, MemberName, PeerUrl, Uid},
-    member::is_volume_doomed,
     membership::{Call, Change, Doubt, Evidence, STEADY, Verdict, judge},
     reason::Reason,
     time::{Time, timeouts},
     view::{ListFact, Presence},
+    volume::is_volume_doomed,
 };
 use etcd_operator_etcd::{MemberReader, MembershipWriter, Target};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -224,10 +224,6 @@ impl GuardState {
                 second_look: second.as_ref(),
                 doomed: is_doomed(change.peer_url(), &seen),
                 restarting,
-                other_permit: seen
-                    .members
-                    .iter()
-                    .any(|m| m.member.permit.is_some() && m.member.peer_url != *change.peer_url()),
                 doubt: self.doubt.as_ref(),
             };
             let verdict = judge(&change, &evidence);

@@ -12,7 +12,7 @@ use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use etcd_operator_core::{
     cluster,
     departure::Departure,
-    etcd::{ListedMember, Look, MemberList, MemberStatus},
+    etcd::{ListedMember, Look, MemberList, MemberStatus, quorum},
     ids::{ClusterId, MemberId, MemberName, PeerUrl, Uid},
     member,
     membership::{Change, Evidence, STEADY, Verdict, judge},
@@ -21,8 +21,9 @@ use etcd_operator_core::{
     time::Time,
     version::EtcdVersion,
     view::{
-        ClusterRecord, ClusterSituation, ClusterView, ListFact, MemberFacts, MemberRecord, MemberSituation,
-        MemberView, Owner, PodView, Presence, PvcView, ServiceKind, ServiceState, Target, ThrownOut,
+        BudgetState, ClusterRecord, ClusterSituation, ClusterView, ListFact, MemberFacts, MemberRecord,
+        MemberSituation, MemberView, Owner, PodView, Presence, PvcView, ServiceKind, ServiceState, Target,
+        ThrownOut,
     },
 };
 
@@ -127,6 +128,7 @@ fn facts(n: u64) -> MemberFacts {
         look: look(n, false, NOW),
         stalled: false,
         refused: None,
+        cannot_grow: None,
         thrown_out: ThrownOut::default(),
     }
 }
@@ -155,6 +157,7 @@ fn cluster_of(voters: u64) -> ClusterSituation {
                 drift: Some(Drift::Rolled),
             },
         },
+        budget: BudgetState::Present { min_available: quorum(replicas), right: true },
         services: [ServiceKind::Headless, ServiceKind::Client].map(|kind| (kind, ServiceState::Right)).into(),
         members: (1..=voters).map(facts).collect(),
         list: ListFact::Known { at: NOW, list: list(voters, false) },
@@ -172,6 +175,7 @@ fn member_of(voters: u64) -> MemberSituation {
         list: ListFact::Known { at: NOW, list: list(voters, false) },
         departure: Departure::Hold(Reason::InProgress),
         removed: false,
+        budget_covers_label: true,
     }
 }
 

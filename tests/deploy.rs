@@ -76,6 +76,7 @@ const EVERYWHERE: Rights = &[
             ("delete", "a member on its way out, and a Pod that ended for good"),
         ],
     ),
+    ("", "pods/eviction", &[("create", "a restart stands in one queue with drains")]),
     (
         "",
         "persistentvolumeclaims",
@@ -86,6 +87,18 @@ const EVERYWHERE: Rights = &[
             ("create", "one for each member"),
             ("patch", "labels that were stripped"),
             ("delete", "after etcd no longer lists the member"),
+        ],
+    ),
+    (
+        "policy",
+        "poddisruptionbudgets",
+        &[
+            ("get", "absence is decided live"),
+            LIST,
+            WATCH,
+            ("create", "one for each cluster"),
+            ("patch", "its floor follows the voters, and putting an edited one right"),
+            ("delete", "when it would guard nobody"),
         ],
     ),
     ("events.k8s.io", "events", &[("create", "each step"), ("patch", "an Event that repeats is counted")]),

@@ -50,22 +50,25 @@ impl Made {
 }
 
 /// What the bootstrap of one member does to the outside world, in this order. The first status comes beside the
-/// Services; the one after the Pod records the cluster ID, and the last says that all is done.
-const BOOTSTRAP: [&str; 8] = [
+/// Services; the one after the Pod records the cluster ID, and the last says that all is done. The budget comes while the
+/// member is still being looked at and recorded.
+const BOOTSTRAP: [&str; 9] = [
     "create-service",
     "create-member",
     "create-pvc",
     "member-status",
     "create-pod",
     "cluster-status",
+    "create-budget",
     "patch-pod",
     "cluster-status",
 ];
 
 /// What a second member's way to being a voter does to the outside world, in this order. No target is worked towards
-/// before the status records it.
-const JOIN: [&str; 9] = [
+/// before the status records it, and the budget counts the second before it is made.
+const JOIN: [&str; 10] = [
     "cluster-status",
+    "patch-budget",
     "create-member",
     "create-pvc",
     "member-status",
@@ -77,15 +80,18 @@ const JOIN: [&str; 9] = [
 ];
 
 /// What the way out of a leader, and then of a follower, does to the outside world, in this order: the follower is sent
-/// away as soon as etcd has let go of the leader, while that one's objects are still being cleared away.
-const LEAVE: [&str; 7] = [
+/// away as soon as etcd has let go of the leader, while that one's objects are still being cleared away. Each loses its
+/// label before etcd is asked, and the budget counts on them until they are gone.
+const LEAVE: [&str; 9] = [
     "cluster-status",
+    "patch-pod",
     "move-leader",
     "member-remove",
     "delete-member",
     "delete-pod",
     "delete-pvc",
     "release-member",
+    "patch-budget",
 ];
 
 fn lost(effects: &[&str]) -> String {

@@ -71,6 +71,10 @@ impl Hands for Kubernetes {
                 ClusterAction::CreateService(kind) | ClusterAction::RepairService(kind) => {
                     this.put_service(&key, kind).await
                 }
+                ClusterAction::PutBudget { min_available, blocks } => {
+                    this.put_budget(&key, min_available, blocks).await
+                }
+                ClusterAction::DeleteBudget => this.delete_budget(&key).await,
                 ClusterAction::CreateMember { seed } => this.create_member(&key, seed, &member_name).await,
                 ClusterAction::DeleteMember { name, uid, why } => {
                     this.delete_member(&key, &name, &uid, why).await
@@ -549,7 +553,7 @@ fn change<T: serde::Serialize>(before: Option<&T>, after: &T) -> Option<Value> {
 }
 
 /// What was to be built cannot be, and never will from this object.
-fn built(error: BuildError) -> ApiFailure {
+pub(super) fn built(error: BuildError) -> ApiFailure {
     ApiFailure::Invalid(error.to_string())
 }
 
@@ -570,7 +574,8 @@ fn reason_of(step: Step) -> Reason {
         Step::PodCreated => Reason::PodCreated,
         Step::PodDeleted => Reason::PodDeleted,
         Step::VolumeCreated => Reason::VolumeCreated,
-        Step::ServiceRepaired => Reason::DriftRepaired,
+        Step::ServiceRepaired | Step::BudgetRepaired => Reason::DriftRepaired,
+        Step::BudgetBlocksDrain => Reason::BudgetBlocksDrain,
         Step::ConditionChanged(reason) => status::reason(reason),
     }
 }

@@ -1,6 +1,7 @@
 //! The ports to a real Kubernetes: [`Stores`] for what is seen, the gate and the live reads for what
 //! is done. Translates and carries out; decides nothing.
 
+mod budget;
 mod hands;
 mod shown;
 mod sight;

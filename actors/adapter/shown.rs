@@ -8,7 +8,10 @@ use std::{
 
 use etcd_operator_api::{EtcdCluster, EtcdMember};
 use etcd_operator_core::ids::Uid;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::{
+    core::v1::{PersistentVolumeClaim, Pod, Service},
+    policy::v1::PodDisruptionBudget,
+};
 
 use crate::ports::SeenCluster;
 
@@ -17,6 +20,7 @@ pub(super) struct Shown {
     pub(super) cluster: Option<Arc<EtcdCluster>>,
     pub(super) headless: Option<Arc<Service>>,
     pub(super) client: Option<Arc<Service>>,
+    pub(super) budget: Option<Arc<PodDisruptionBudget>>,
     pub(super) members: Vec<ShownMember>,
 }
 
@@ -40,6 +44,7 @@ impl Shown {
         same(self.cluster.as_ref(), other.cluster.as_ref())
             && same(self.headless.as_ref(), other.headless.as_ref())
             && same(self.client.as_ref(), other.client.as_ref())
+            && same(self.budget.as_ref(), other.budget.as_ref())
             && self.members.len() == other.members.len()
             && members().all(|(a, b)| a.is(b))
     }
@@ -98,7 +103,7 @@ mod tests {
     use std::cell::Cell;
 
     use etcd_operator_api::EtcdClusterSpec;
-    use etcd_operator_core::view::Presence;
+    use etcd_operator_core::view::{BudgetState, Presence};
     use serde_json::json;
 
     use super::*;
@@ -119,6 +124,7 @@ mod tests {
             cluster: Some(Arc::new(cluster)),
             headless: Some(Arc::default()),
             client: None,
+            budget: None,
             members: vec![member],
         }
     }
@@ -134,6 +140,7 @@ mod tests {
             cluster: of.cluster.clone(),
             headless: of.headless.clone(),
             client: of.client.clone(),
+            budget: of.budget.clone(),
             members: members.collect(),
         }
     }
@@ -146,7 +153,8 @@ mod tests {
                 made.set(made.get() + 1);
                 let (services, version) = (Default::default(), made.get().to_string());
                 let own_version = String::new();
-                SeenCluster { cluster: Presence::Absent, services, members: vec![], version, own_version }
+                let (cluster, budget) = (Presence::Absent, BudgetState::Absent);
+                SeenCluster { cluster, services, budget, members: vec![], version, own_version }
             });
         }
         made.get() == 2
@@ -161,11 +169,12 @@ mod tests {
 
     #[test]
     fn any_other_object_gives_a_view_of_its_own() {
-        let changes: [fn(&mut Shown); 9] = [
+        let changes: [fn(&mut Shown); 10] = [
             |s| s.cluster = s.cluster.take().map(|c| Arc::new((*c).clone())),
             |s| s.headless = Some(Arc::default()),
             |s| s.headless = None,
             |s| s.client = Some(Arc::default()),
+            |s| s.budget = Some(Arc::default()),
             |s| s.members.clear(),
             |s| s.members[0].object = member(),
             |s| s.members[0].pod = Some(Arc::default()),
@@ -186,12 +195,14 @@ mod tests {
         let view = |_: &Shown| SeenCluster {
             cluster: Presence::Absent,
             services: Default::default(),
+            budget: BudgetState::Absent,
             members: vec![],
             version: String::new(),
             own_version: String::new(),
         };
         views.of(&"uid".into(), shown(), view);
-        views.of(&"uid".into(), Shown { cluster: None, headless: None, client: None, members: vec![] }, view);
+        let nothing = Shown { cluster: None, headless: None, client: None, budget: None, members: vec![] };
+        views.of(&"uid".into(), nothing, view);
         assert!(views.0.lock().unwrap().is_empty());
     }
 }

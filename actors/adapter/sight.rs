@@ -4,17 +4,20 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use etcd_operator_api::{EtcdCluster, EtcdMember, StorageMedium, names};
-use etcd_operator_core::view::{ClusterView, Presence, ServiceKind, ServiceState};
+use etcd_operator_core::view::{BudgetState, ClusterView, Presence, ServiceKind, ServiceState};
 use etcd_operator_etcd::{Expected, Target};
 use etcd_operator_kubernetes::{drift, objects, view};
 use k8s_openapi::{
-    api::core::v1::{Pod, Service},
+    api::{
+        core::v1::{Pod, Service},
+        policy::v1::PodDisruptionBudget,
+    },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::ResourceExt;
 
 use super::{
-    Kubernetes,
+    Kubernetes, budget,
     shown::{Shown, ShownMember},
 };
 use crate::ports::{ClusterKey, SeenCluster, SeenMember, Sight};
@@ -33,6 +36,7 @@ impl Sight for Kubernetes {
             return SeenCluster {
                 cluster: Presence::Unknown,
                 services: BTreeMap::new(),
+                budget: BudgetState::Unknown,
                 members: Vec::new(),
                 version: String::new(),
                 own_version: String::new(),
@@ -64,6 +68,7 @@ impl Kubernetes {
             cluster,
             headless: self.service(&key.namespace, &names::headless_service(&key.name)),
             client: self.service(&key.namespace, &names::client_service(&key.name)),
+            budget: self.budget(&key.namespace, &names::disruption_budget(&key.name)),
             members: members.into_iter().map(|object| self.shown_member(key, object)).collect(),
         }
     }
@@ -94,6 +99,11 @@ impl Kubernetes {
     fn service(&self, namespace: &str, name: &str) -> Option<Arc<Service>> {
         self.0.stores.service(namespace, name).or_else(|| self.0.unseen.get(namespace, name))
     }
+
+    /// The PodDisruptionBudget of that name, if the watch shows it or a live read found it.
+    fn budget(&self, namespace: &str, name: &str) -> Option<Arc<PodDisruptionBudget>> {
+        self.0.stores.budget(namespace, name).or_else(|| self.0.unseen.get(namespace, name))
+    }
 }
 
 fn view_of(key: &ClusterKey, shown: &Shown) -> SeenCluster {
@@ -103,8 +113,16 @@ fn view_of(key: &ClusterKey, shown: &Shown) -> SeenCluster {
     let services = [&shown.headless, &shown.client];
     let services = services.map(|service| service.as_ref().map(|s| version(&s.metadata)).unwrap_or_default());
     let members = shown.members.iter().map(|m| version(&m.object.metadata));
-    let versions: Vec<String> = own.clone().into_iter().chain(services).chain(members).collect();
+    let budget = match shown.cluster.as_deref() {
+        Some(c) => budget::state_of(key, c, shown.budget.as_deref()),
+        None => BudgetState::Unknown,
+    };
+    // Not its resourceVersion, which moves with each count of the disruption controller.
+    let counted = format!("{budget:?}");
+    let versions: Vec<String> =
+        own.clone().into_iter().chain(services).chain([counted]).chain(members).collect();
     SeenCluster {
+        budget,
         members: shown.members.iter().map(|m| view_of_member(m, cluster.as_ref())).collect(),
         services: shown.cluster.as_deref().map(|c| services_of(key, c, shown)).unwrap_or_default(),
         cluster: cluster.map_or(Presence::Absent, Presence::Present),

@@ -11,7 +11,10 @@ use std::{
 
 use etcd_operator_api::{EtcdMember, names};
 use etcd_operator_kubernetes::{failure::ApiFailure, reads::Reader, stores::Stores};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::{
+    core::v1::{PersistentVolumeClaim, Pod, Service},
+    policy::v1::PodDisruptionBudget,
+};
 use kube::ResourceExt;
 
 use super::Kubernetes;
@@ -47,6 +50,7 @@ pub(super) struct Unseen(Mutex<Memory>);
 #[derive(Default)]
 pub(super) struct Memory {
     services: HashMap<Key, Found<Service>>,
+    budgets: HashMap<Key, Found<PodDisruptionBudget>>,
     pods: HashMap<Key, Found<Pod>>,
     pvcs: HashMap<Key, Found<PersistentVolumeClaim>>,
 }
@@ -78,6 +82,21 @@ impl Filtered for Service {
 
     async fn read(reader: &Reader, namespace: &str, name: &str) -> Result<Option<Self>, ApiFailure> {
         reader.get_service(namespace, name).await
+    }
+}
+
+#[expect(private_interfaces, reason = "the memory is nobody else's")]
+impl Filtered for PodDisruptionBudget {
+    fn found(memory: &mut Memory) -> &mut HashMap<Key, Found<Self>> {
+        &mut memory.budgets
+    }
+
+    fn is_wanted(stores: &Stores, namespace: &str, owner: &str, name: &str) -> bool {
+        stores.cluster(namespace, owner).is_some() && stores.budget(namespace, name).is_none()
+    }
+
+    async fn read(reader: &Reader, namespace: &str, name: &str) -> Result<Option<Self>, ApiFailure> {
+        reader.get_budget(namespace, name).await
     }
 }
 

@@ -16,6 +16,8 @@ pub const PROGRESSING: &str = "Progressing";
 pub const DEGRADED: &str = "Degraded";
 /// EtcdCluster: the spec asks for what may do harm. Only there while it does, and nothing is stopped by it.
 pub const SPEC_WARNINGS: &str = "SpecWarnings";
+/// EtcdCluster: Pods of voters can be evicted, as a drain does.
+pub const DISRUPTIONS_ALLOWED: &str = "DisruptionsAllowed";
 /// EtcdMember: etcd has accepted the member.
 pub const JOINED: &str = "Joined";
 /// EtcdMember: a started voter that answers a linearizable read. EtcdSnapshot, EtcdDefrag: done.

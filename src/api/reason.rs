@@ -86,6 +86,11 @@ reasons! {
     Warning MembersUnhealthy,
     /// Every member serves. Nothing to do.
     Normal MembersHealthy,
+    /// Pods of voters can be evicted as long as a quorum is left. Nothing to do.
+    Normal BudgetLeavesQuorum,
+    /// Each voter of one or two is needed for the quorum, so a drain of its node waits. Set replicas to 3, or delete the
+    /// Pod at the price of an outage.
+    Normal BudgetBlocksDrain,
 
     // What the spec asks for and cannot have.
 
@@ -139,8 +144,8 @@ reasons! {
     Normal RollingUpdate,
     /// A volume has grown, and its file system waits for the next Pod. The member is restarted when its turn comes.
     Normal VolumeGrows,
-    /// A volume cannot grow: its StorageClass or its driver does not allow it. Set storage.size back, or replace the members
-    /// on another class; new members get the new size.
+    /// A volume cannot grow: its StorageClass or its driver does not allow it. Use a class that allows expansion; new
+    /// members get the new size, so deleting EtcdMembers one by one helps as well.
     Warning VolumeCannotGrow,
     /// etcd cannot get from the version that runs to the one that the spec asks for. The cluster goes on as it is; the
     /// message names the version to set first.

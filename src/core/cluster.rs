@@ -1,4 +1,4 @@
-//! Decides what a cluster needs next: its Services, and the *set* of its members. Does no I/O,
+//! Decides what a cluster needs next: its Services, its disruption budget, and the *set* of its members. Does no I/O,
 //! never touches a Pod, never changes etcd's membership. What the status says is in [`crate::report`].
 
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crate::{
     departure::Departure,
     healing::repair,
     ids::{MemberName, Uid},
-    pause::pause,
+    pause::{pause, wake},
     reason::Reason,
     roll::{self, Part, Permit},
     view::{ClusterSituation, MemberFacts, ServiceKind, ServiceState},
@@ -38,6 +38,15 @@ pub enum ClusterAction {
     CreateService(ServiceKind),
     /// Put an edited Service right.
     RepairService(ServiceKind),
+    /// Create the PodDisruptionBudget, or put it right, with this floor.
+    PutBudget {
+        /// How many voters' Pods an eviction must leave.
+        min_available: usize,
+        /// It lets no Pod be evicted at all, which a person is told when it is created.
+        blocks: bool,
+    },
+    /// Delete the PodDisruptionBudget, which would guard nobody.
+    DeleteBudget,
     /// Create an EtcdMember under a new name, after a live LIST has shown that the same decision
     /// still stands.
     CreateMember {
@@ -88,6 +97,8 @@ impl ClusterAction {
         match self {
             ClusterAction::CreateService(_) => "CreateService",
             ClusterAction::RepairService(_) => "RepairService",
+            ClusterAction::PutBudget { .. } => "PutBudget",
+            ClusterAction::DeleteBudget => "DeleteBudget",
             ClusterAction::CreateMember { .. } => "CreateMember",
             ClusterAction::DeleteMember { .. } => "DeleteMember",
             ClusterAction::ParkMember { .. } => "ParkMember",
@@ -121,7 +132,7 @@ pub fn decide(s: &ClusterSituation) -> ClusterDecision {
             _ => stop,
         };
     }
-    if let Some(decision) = services(s) {
+    if let Some(decision) = services(s).or_else(|| crate::disruption::decide(s)) {
         return decision;
     }
     let Some(wanted) = s.wanted() else { return ClusterDecision::Wait(Reason::InProgress) };
@@ -271,6 +282,10 @@ fn bootstrap(s: &ClusterSituation, wanted: usize) -> ClusterDecision {
     }
     if s.members.is_empty() {
         return act(ClusterAction::CreateMember { seed: true });
+    }
+    // Only a cluster that has formed is ever parked: somebody has done this by hand.
+    if let Some(decision) = wake(s) {
+        return decision;
     }
     // The spec was corrected, and the seed was made from what it said before and does not run.
     if let Some(seed) = outdated_seed(s).filter(|m| m.is_dead()) {

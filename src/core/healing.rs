@@ -9,9 +9,9 @@ use crate::{
     departure::Departure,
     etcd::quorum,
     last_words::{self, Cause},
-    member::{is_memory_lost, is_volume_doomed},
     reason::Reason,
     view::{ClusterSituation, MemberFacts, PodTrouble, Presence},
+    volume::{is_memory_lost, is_volume_doomed},
 };
 
 /// So often must a process end, without known cause and without having come up in between, before its member is

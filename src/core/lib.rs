@@ -3,13 +3,14 @@
 //! reads a clock.
 //!
 //! Reading order: [`view`] (what is looked at), [`cluster`] (the set of members), [`member`] (one
-//! member's next step), [`membership`] (whether a change of etcd's membership is safe now),
-//! [`departure`] (who may leave), [`healing`] (who is to be replaced), [`pause`], [`report`] (what the
-//! status says).
+//! member's next step), [`volume`] (what its data rests on), [`membership`] (whether a change of etcd's membership is safe now),
+//! [`departure`] (who may leave), [`healing`] (who is to be replaced), [`roll`] (how a changed spec reaches the
+//! members), [`upgrade`], [`pause`], [`disruption`] (what may be evicted), [`report`] (what the status says).
 
 pub mod budget;
 pub mod cluster;
 pub mod departure;
+pub mod disruption;
 pub mod etcd;
 pub mod healing;
 pub mod ids;
@@ -23,6 +24,8 @@ pub mod report;
 pub mod roll;
 mod shrink;
 pub mod time;
+mod trouble;
 pub mod upgrade;
 pub mod version;
 pub mod view;
+pub mod volume;

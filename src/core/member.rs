@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::{
     departure::Departure,
-    etcd::{ListedMember, Look},
+    etcd::Look,
     ids::{MemberId, Uid},
     membership::Change,
     reason::Reason,
@@ -14,6 +14,7 @@ use crate::{
         JoinInstruction, ListFact, MemberRecord, MemberSituation, MemberView, Owner, PodTrouble, PodView,
         Presence, PvcView,
     },
+    volume::{memory, pod_that_waits_for_a_volume, volume},
 };
 
 /// What a member does next.
@@ -128,7 +129,7 @@ const SOON: Duration = Duration::from_millis(300);
 /// How soon to look again while waiting for what a watch will tell; the look is for lost messages.
 const PATIENT: Duration = Duration::from_secs(15);
 
-fn wait(reason: Reason) -> MemberDecision {
+pub(crate) fn wait(reason: Reason) -> MemberDecision {
     MemberDecision::Wait { reason, again: PATIENT }
 }
 
@@ -209,6 +210,9 @@ fn leave(s: &MemberSituation) -> MemberDecision {
     }
     let formed = matches!(s.owner, Owner::Present { cluster_id: Some(_), .. });
     if formed && !s.removed {
+        if let Some(action) = unlabel(s) {
+            return MemberDecision::Act(action);
+        }
         return MemberDecision::Act(MemberAction::Ask(Change::Remove {
             peer_url: member.peer_url.clone(),
             id: member.recorded.member_id,
@@ -228,6 +232,14 @@ fn leave(s: &MemberSituation) -> MemberDecision {
     }
 }
 
+/// Who leaves stops counting for the disruption budget before etcd is asked to let go of it: the budget would
+/// let another voter be evicted for a Pod that votes no more.
+fn unlabel(s: &MemberSituation) -> Option<MemberAction> {
+    let pod = s.facts.pod.present().filter(|pod| pod.ours && !pod.deleting && pod.voter_label)?;
+    let instruction = instruction(&s.facts.member, true).or_else(|| pod.instruction.clone())?;
+    Some(MemberAction::PatchPod { pod_uid: pod.uid.clone(), instruction, voter_label: false })
+}
+
 fn live(s: &MemberSituation, formed: bool) -> MemberDecision {
     let member = &s.facts.member;
     // What etcd says about this member is worth recording even while its volume or Pod is in trouble.
@@ -242,7 +254,8 @@ fn live(s: &MemberSituation, formed: bool) -> MemberDecision {
         return MemberDecision::Act(MemberAction::PatchPvc { pvc_uid: pvc.uid.clone() });
     }
     // Before any gate of health: a full volume may be what ails it.
-    if let Some(pvc) = pvc.filter(|pvc| pvc.requested.is_some() && pvc.requested < member.blueprint.size) {
+    let grows = |pvc: &&PvcView| pvc.requested.is_some() && pvc.requested < member.blueprint.size;
+    if let Some(pvc) = pvc.filter(grows).filter(|_| s.facts.cannot_grow.is_none()) {
         return MemberDecision::Act(MemberAction::GrowPvc { pvc_uid: pvc.uid.clone() });
     }
     if let Some(decision) = sleep(s) {
@@ -282,35 +295,10 @@ fn not_asked_yet(s: &MemberSituation) -> bool {
     matches!(s.list, ListFact::Unknown { since } if s.now.since(since) < timeouts::GUARD_TURN)
 }
 
-/// Whether the volume that holds a member's data is gone, on its way out, or another one.
-pub fn is_volume_doomed(pvc: &Presence<PvcView>, recorded: &MemberRecord) -> bool {
-    match (pvc, &recorded.pvc_uid) {
-        (Presence::Present(pvc), Some(uid)) => !pvc.ours || pvc.deleting || pvc.uid != *uid,
-        (Presence::Absent, Some(_)) => true,
-        (Presence::Unknown, _) | (_, None) => false,
-    }
-}
-
-/// Whether the data of a member that keeps it in memory is gone with its Pod, or belongs to a Pod that is not the
-/// present one. A Pod that ended before its process had joined had no data.
-pub fn is_memory_lost(member: &MemberView, pod: &Presence<PodView>, list: &ListFact) -> bool {
-    let recorded = &member.recorded;
-    let joined = list.at(&member.peer_url).is_some_and(ListedMember::started);
-    if !member.memory || !(recorded.member_id.is_some() || joined) {
-        return false;
-    }
-    match pod {
-        Presence::Unknown => false,
-        Presence::Absent => true,
-        Presence::Present(pod) => {
-            pod.ended || recorded.pod_uid.as_ref().is_some_and(|uid| !pod.ours || pod.uid != *uid)
-        }
-    }
-}
-
 /// A dormant member has no Pod. Its volume is there: a Pod is not taken from under a volume that waits for it to end.
 fn sleep(s: &MemberSituation) -> Option<MemberDecision> {
-    if !s.facts.member.dormant {
+    let there = matches!(s.facts.pod, Presence::Present(_));
+    if !s.facts.member.dormant || (there && !s.parks) {
         return None;
     }
     Some(match &s.facts.pod {
@@ -321,75 +309,6 @@ fn sleep(s: &MemberSituation) -> Option<MemberDecision> {
         Presence::Present(pod) if pod.ours => wait(Reason::PodTerminating),
         Presence::Absent | Presence::Present(_) => wait(Reason::Paused),
     })
-}
-
-/// A member with its data in memory gets no second Pod once it may have promised anything, and its Pod is put on
-/// record as soon as it is seen.
-fn memory(s: &MemberSituation) -> Option<MemberDecision> {
-    let member = &s.facts.member;
-    if !member.memory {
-        return None;
-    }
-    if is_memory_lost(member, &s.facts.pod, &s.list) {
-        return Some(wait(Reason::MemoryLost));
-    }
-    match &s.facts.pod {
-        Presence::Present(pod) if pod.ours && member.recorded.pod_uid.as_ref() != Some(&pod.uid) => {
-            let record = MemberRecord { pod_uid: Some(pod.uid.clone()), ..member.recorded.clone() };
-            Some(MemberDecision::Act(MemberAction::Record(record)))
-        }
-        // Its first Pod is gone. It may have joined, or formed the cluster, since anybody looked.
-        Presence::Absent if member.recorded.pod_uid.is_some() => match (&s.owner, &s.list) {
-            (Owner::Present { cluster_id: None, confirmed: false, .. }, _) => {
-                Some(MemberDecision::Act(MemberAction::ConfirmOwner))
-            }
-            (Owner::Present { cluster_id: Some(_), .. }, ListFact::Unknown { .. }) => {
-                Some(wait(Reason::NotKnownYet))
-            }
-            (Owner::Present { cluster_id: Some(_), .. }, _) if member.seed => Some(wait(Reason::MemoryLost)),
-            _ => None,
-        },
-        _ => None,
-    }
-}
-
-/// The volume that the member may start on: the recorded one and no other, recorded before use. None for a member
-/// that keeps its data in memory.
-fn volume(s: &MemberSituation) -> Result<Option<&PvcView>, MemberDecision> {
-    let recorded = &s.facts.member.recorded;
-    if s.facts.member.memory {
-        return Ok(None);
-    }
-    match (&s.facts.pvc, &recorded.pvc_uid) {
-        (Presence::Unknown, _) => Err(wait(Reason::NotKnownYet)),
-        (Presence::Present(pvc), _) if !pvc.ours => Err(wait(Reason::ForeignObject)),
-        (Presence::Present(pvc), Some(uid)) if pvc.uid != *uid => Err(wait(Reason::VolumeReplaced)),
-        (Presence::Present(pvc), _) if pvc.deleting => Err(wait(Reason::VolumeMissing)),
-        (Presence::Present(pvc), Some(_)) => Ok(Some(pvc)),
-        (Presence::Present(pvc), None) => Err(MemberDecision::Act(MemberAction::Record(MemberRecord {
-            pvc_uid: Some(pvc.uid.clone()),
-            ..recorded.clone()
-        }))),
-        // A member that has ever had data never gets an empty volume under the same identity.
-        (Presence::Absent, Some(_)) => Err(wait(Reason::VolumeMissing)),
-        (Presence::Absent, None) if recorded.member_id.is_some() => Err(wait(Reason::VolumeMissing)),
-        (Presence::Absent, None) => Err(MemberDecision::Act(MemberAction::CreatePvc)),
-    }
-}
-
-/// A Pod that no node has taken while the recorded volume is not there. It would start on whatever
-/// PVC comes to bear that name, so it must not go on waiting. Nothing runs in it yet.
-fn pod_that_waits_for_a_volume(s: &MemberSituation) -> Option<MemberDecision> {
-    s.facts.member.recorded.pvc_uid.as_ref()?;
-    let why = match &s.facts.pvc {
-        Presence::Unknown => return None,
-        Presence::Absent => Reason::VolumeMissing,
-        Presence::Present(pvc) if pvc.deleting => Reason::VolumeMissing,
-        Presence::Present(_) => Reason::VolumeReplaced,
-    };
-    let pod = s.facts.pod.present().filter(|p| p.ours && !p.deleting)?;
-    let taken = pod.node.is_some() || pod.ip.is_some() || pod.started;
-    (!taken).then(|| MemberDecision::Act(MemberAction::DeletePod { pod_uid: pod.uid.clone(), why }))
 }
 
 /// A joiner's place in etcd's list, and the list that it will start with.
@@ -445,6 +364,8 @@ fn run(s: &MemberSituation, pod: &PodView, instruction: JoinInstruction, formed:
                 peer_url: s.facts.member.peer_url.clone(),
             }))
         }
+        // The label comes as soon as the budget covers it, which the watch tells.
+        look if look.serves() && !pod.voter_label => wait(Reason::InProgress),
         look if look.serves() => MemberDecision::Settled,
         Look::Answered { .. } => wait_soon(Reason::AwaitingQuorum),
         // Before its first answer nothing tells us that it listens, short of the start-up probe's second.
@@ -488,11 +409,12 @@ fn restart(s: &MemberSituation, pod: &PodView) -> Option<MemberDecision> {
 
 /// `role=voter` follows what the member itself says of its role, once the cluster ID is recorded:
 /// before that nobody's write may be acknowledged, since we could not recognise the cluster again.
-/// While it does not answer the label stays as it is.
+/// While it does not answer the label stays as it is, and it is not given before the disruption budget covers it.
 fn voter_label(s: &MemberSituation, pod: &PodView, formed: bool) -> bool {
     match &s.facts.look {
         Look::Answered { status, .. } => {
-            formed && !status.is_learner && s.facts.member.recorded.member_id == Some(status.member_id)
+            let votes = !status.is_learner && s.facts.member.recorded.member_id == Some(status.member_id);
+            formed && votes && (pod.voter_label || s.budget_covers_label)
         }
         Look::Silent { .. } | Look::Unknown { .. } => formed && pod.voter_label,
     }

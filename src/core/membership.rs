@@ -95,13 +95,11 @@ pub struct Evidence<'a> {
     /// For a promotion: a second look at the learner, taken at least [`STEADY`] after the first.
     pub second_look: Option<&'a Look>,
     /// The volume of the member that the change is about is gone or on its way out (see
-    /// [`crate::member::is_volume_doomed`]), or the Pod is that has its data in memory.
+    /// [`crate::volume::is_volume_doomed`]), or the Pod is that has its data in memory.
     pub doomed: bool,
     /// The voter whose restart was granted and whose Pod is still there: it may end at any moment, and counts as not
     /// serving.
     pub restarting: Option<MemberId>,
-    /// Another member than the one that the change is about has an open permit to restart.
-    pub other_permit: bool,
     /// What is still open from before.
     pub doubt: Option<&'a Doubt>,
 }
@@ -231,7 +229,6 @@ pub fn judge(change: &Change, evidence: &Evidence<'_>) -> Verdict {
             foreign_cluster,
             in_doubt,
             restart_not_listed,
-            other_restart_open,
             another_voter_not_serving,
             leader_leaves,
             restart,
@@ -375,11 +372,6 @@ fn other_voter_not_serving(change: &Change, e: &Evidence<'_>) -> Option<Verdict>
 
 fn restart_not_listed(change: &Change, e: &Evidence<'_>) -> Option<Verdict> {
     if target(change, e).is_none() { refuse(Reason::NotListed) } else { None }
-}
-
-/// One member is down by our doing at a time.
-fn other_restart_open(_: &Change, e: &Evidence<'_>) -> Option<Verdict> {
-    if e.other_permit { wait(Reason::AnotherMemberFirst) } else { None }
 }
 
 /// All others serve, which is more than a quorum of all from three voters on. One or two voters have no quorum while

@@ -6,9 +6,9 @@
 
 use crate::{
     cluster::{ClusterAction, ClusterDecision},
-    member::is_volume_doomed,
     reason::Reason,
     view::{ClusterSituation, ListFact, MemberFacts, Presence},
+    volume::is_volume_doomed,
 };
 
 /// The part of the way to or from the pause that is due; none while the set of members is too large to pause, or
@@ -16,11 +16,7 @@ use crate::{
 pub(crate) fn pause(s: &ClusterSituation, wanted: usize) -> Option<ClusterDecision> {
     // An EtcdMember that a former life of the operator made late is let go with etcd's word, as any other.
     if wanted > 0 || s.members.len() > 1 {
-        let dormant = s.members.iter().find(|m| m.member.dormant)?;
-        return Some(ClusterDecision::Act(ClusterAction::WakeMember {
-            name: dormant.member.name.clone(),
-            uid: dormant.member.uid.clone(),
-        }));
+        return wake(s);
     }
     let [last] = s.members.as_slice() else { return None };
     if last.member.dormant {
@@ -45,6 +41,13 @@ pub(crate) fn pause(s: &ClusterSituation, wanted: usize) -> Option<ClusterDecisi
     })
 }
 
+/// The next dormant member wakes.
+pub(crate) fn wake(s: &ClusterSituation) -> Option<ClusterDecision> {
+    let dormant = s.members.iter().find(|m| m.member.dormant)?;
+    let (name, uid) = (dormant.member.name.clone(), dormant.member.uid.clone());
+    Some(ClusterDecision::Act(ClusterAction::WakeMember { name, uid }))
+}
+
 /// Whether this member alone is the cluster: etcd lists nobody else, or it does not run and there is nobody who
 /// could be asked.
 fn is_the_cluster(s: &ClusterSituation, last: &MemberFacts) -> bool {
@@ -59,13 +62,18 @@ fn is_the_cluster(s: &ClusterSituation, last: &MemberFacts) -> bool {
     }
 }
 
+/// Whether the cluster is to be paused: by its spec, and by what is worked towards.
+pub fn parks(s: &ClusterSituation) -> bool {
+    s.wanted() == Some(0) && s.cluster.replicas == 0
+}
+
 /// Whether the cluster is paused: nothing runs, nothing is to run, and its data waits.
 pub fn is_paused(s: &ClusterSituation) -> bool {
     let sleeps = |m: &MemberFacts| m.member.dormant && matches!(m.pod, Presence::Absent);
     let formed = s.cluster.recorded.cluster_id.is_some();
     let asleep =
         if formed { !s.members.is_empty() && s.members.iter().all(sleeps) } else { s.members.is_empty() };
-    s.wanted() == Some(0) && s.cluster.replicas == 0 && asleep
+    parks(s) && asleep
 }
 
 /// What a person is told about the data of a paused cluster.

@@ -53,6 +53,10 @@ reasons! {
     Paused,
     /// A person paused the operator for this cluster, or only a person can judge what to do.
     ReconcilePaused,
+    /// Voters can be evicted as long as a quorum is left.
+    BudgetLeavesQuorum,
+    /// Every voter is needed for the quorum, so none is evicted.
+    BudgetBlocksDrain,
     /// Some voter does not serve.
     MembersUnhealthy,
     /// The spec uses what this build does not do yet.

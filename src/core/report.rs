@@ -5,17 +5,18 @@
 //! unchanged situation yields an unchanged text and no write.
 
 use crate::{
-    cluster::{ClusterDecision, decide, hands_off, outdated_seed},
+    cluster::{ClusterAction, ClusterDecision, decide, hands_off, outdated_seed},
+    disruption,
     etcd::Look,
-    healing::dead_end,
-    member::is_memory_lost,
     pause::{self, is_paused},
     reason::Reason,
     roll,
     time::Time,
+    trouble::{alarm, trouble},
     upgrade,
     view::{
-        ClusterRecord, ClusterSituation, Drift, MemberFacts, Presence, ServiceKind, ServiceState, Target,
+        BudgetState, ClusterRecord, ClusterSituation, Drift, MemberFacts, Presence, ServiceKind,
+        ServiceState, Target,
     },
 };
 
@@ -58,6 +59,8 @@ pub struct Report {
     pub degraded: Condition,
     /// The spec asks for what may do harm; none while it does not. It says nothing of how the cluster is.
     pub spec_warnings: Option<Condition>,
+    /// Voters can be evicted; none before there is a cluster.
+    pub disruptions: Option<Condition>,
 }
 
 /// Voters that serve, if every voter has been looked at.
@@ -83,6 +86,7 @@ pub fn report(s: &ClusterSituation) -> Report {
         progressing: progressing(s, &record, stop.as_ref()),
         degraded: degraded(s, stop.as_ref()),
         spec_warnings: spec_warnings(s),
+        disruptions: disruption::condition(s, &record),
         record,
     }
 }
@@ -212,107 +216,6 @@ fn seed_words(s: &ClusterSituation) -> String {
     )
 }
 
-/// After more Pods than this without an answer it is no accident. The first two come within a second.
-const MANY_PODS: u32 = 3;
-
-/// The first member whose Pod or volume is in trouble, in words.
-fn trouble(s: &ClusterSituation) -> Option<(Reason, String)> {
-    s.members.iter().filter(|m| m.member.stays()).find_map(|m| {
-        let name = &m.member.name;
-        if let Some(words) = volume_trouble(s, m).or_else(|| data_trouble(s, m)) {
-            return Some(words);
-        }
-        if let Some(words) = &m.refused {
-            return Some((Reason::ObjectRefused, format!("member {name}: {words}")));
-        }
-        // A Pod that says itself what keeps it from running says more.
-        let silent = m.pod.present().is_none_or(|pod| pod.trouble.is_none());
-        if silent && m.thrown_out.pods > MANY_PODS {
-            let words = format!(
-                "{} Pods {name} in a row did not get to run etcd; the next ones come at growing intervals. See their Events",
-                m.thrown_out.pods
-            );
-            return Some((Reason::PodEnded, words));
-        }
-        match &m.pod {
-            Presence::Present(pod) if !pod.ours => Some((
-                Reason::ForeignObject,
-                format!("Pod {name} exists and is not ours; delete or rename it"),
-            )),
-            Presence::Present(pod) => {
-                pod.trouble.as_ref().map(|t| (t.reason(), format!("Pod {name}: {}", t.words())))
-            }
-            Presence::Unknown | Presence::Absent => None,
-        }
-    })
-}
-
-/// What comes of a member whose data is lost.
-fn fate(s: &ClusterSituation, m: &MemberFacts) -> &'static str {
-    let voters = s.members.iter().filter(|v| s.is_voter(v));
-    let (all, others): (Vec<_>, Vec<_>) = (
-        voters.clone().collect(),
-        voters.filter(|v| v.look.serves() && v.member.uid != m.member.uid).collect(),
-    );
-    if m.look.serves() || others.len() >= crate::etcd::quorum(all.len()) {
-        "the member is replaced"
-    } else {
-        "the other voters hold no quorum, so nobody is replaced; bring them back, or restore a snapshot into a new EtcdCluster"
-    }
-}
-
-/// A member whose data is gone or cannot be read, in words.
-fn data_trouble(s: &ClusterSituation, m: &MemberFacts) -> Option<(Reason, String)> {
-    let (name, fate) = (&m.member.name, fate(s, m));
-    if is_memory_lost(&m.member, &m.pod, &s.list) {
-        let words = format!("member {name} kept its data in its Pod's memory, and that Pod is gone; {fate}");
-        return Some((Reason::MemoryLost, words));
-    }
-    let said = m.pod.present().and_then(|pod| pod.trouble.as_ref()).map_or("", |t| t.words());
-    match dead_end(m)? {
-        Reason::DataDirectoryEmpty => Some((
-            Reason::DataDirectoryEmpty,
-            format!("the data directory of member {name} is empty, though it has had data; {fate}"),
-        )),
-        Reason::DataDamaged => Some((
-            Reason::DataDamaged,
-            format!("etcd cannot read the data of member {name} ({said}); {fate}"),
-        )),
-        _ => None,
-    }
-}
-
-fn volume_trouble(s: &ClusterSituation, m: &MemberFacts) -> Option<(Reason, String)> {
-    if m.member.memory {
-        return None;
-    }
-    let (name, fate) = (&m.member.name, fate(s, m));
-    let recorded = &m.member.recorded;
-    match (&m.pvc, &recorded.pvc_uid) {
-        (Presence::Present(pvc), _) if !pvc.ours => Some((
-            Reason::ForeignObject,
-            format!("PVC data-{name} exists and is not ours; it is left alone, delete or rename it"),
-        )),
-        (Presence::Present(pvc), Some(uid)) if pvc.uid != *uid => Some((
-            Reason::VolumeReplaced,
-            format!(
-                "PVC data-{name} is another one than the recorded {uid}, so member {name} is not started on it; {fate}"
-            ),
-        )),
-        (Presence::Present(pvc), _) if pvc.deleting => Some((
-            Reason::VolumeTerminating,
-            format!(
-                "PVC data-{name} was deleted and stays only until its Pod ends; leave Pod {name} alone, {fate}"
-            ),
-        )),
-        (Presence::Absent, Some(_)) => Some((
-            Reason::VolumeMissing,
-            format!("PVC data-{name} is gone, and with it the data of member {name}; {fate}"),
-        )),
-        _ => None,
-    }
-}
-
 fn progressing(s: &ClusterSituation, record: &ClusterRecord, stop: Option<&(Reason, String)>) -> Condition {
     if let Some((reason, facts)) = stop {
         return condition(Verdict::False, *reason, facts.clone());
@@ -339,8 +242,16 @@ fn progressing(s: &ClusterSituation, record: &ClusterRecord, stop: Option<&(Reas
     let decision = if changed { ClusterDecision::Wait(Reason::InProgress) } else { decide(s) };
     match decision {
         ClusterDecision::Settled => condition(Verdict::False, Reason::Reconciled, settled_words(s)),
-        ClusterDecision::Wait(Reason::AllMembersLost) => {
+        ClusterDecision::Wait(Reason::AllMembersLost) | ClusterDecision::Act(ClusterAction::DeleteBudget)
+            if s.members.is_empty() =>
+        {
             condition(Verdict::False, Reason::AllMembersLost, "nothing is left to work with")
+        }
+        // It follows from what was reported already, and is over with the next look.
+        ClusterDecision::Act(ClusterAction::PutBudget { .. } | ClusterAction::DeleteBudget)
+            if record.progress_deadline.is_none() =>
+        {
+            condition(Verdict::Unknown, Reason::InProgress, "the disruption budget is being put right")
         }
         // Right after a start nobody has been looked at, and what was said before may well be true.
         ClusterDecision::Wait(Reason::MembersUnhealthy)
@@ -423,17 +334,6 @@ fn nobody_stays_words(s: &ClusterSituation) -> String {
     }
 }
 
-/// An alarm that some member reports. etcd tells it through every member, for whichever it is about.
-fn alarm(s: &ClusterSituation) -> Option<(Reason, String)> {
-    let says = |alarm| s.members.iter().any(|m| m.look.status().is_some_and(|st| st.has_alarm(alarm)));
-    if says("CORRUPT") {
-        let words = "etcd has raised the alarm CORRUPT: members hold different data. No member is added or removed; compare etcdctl endpoint hashkv --cluster, delete the EtcdMember that differs, then disarm the alarm";
-        return Some((Reason::CorruptAlarm, words.to_owned()));
-    }
-    let words = "etcd has raised the alarm NOSPACE: a database is at its quota and no write is taken. Compact and defragment, or raise options.quotaBackendBytes, then disarm the alarm";
-    says("NOSPACE").then(|| (Reason::NoSpaceAlarm, words.to_owned()))
-}
-
 fn degraded(s: &ClusterSituation, stop: Option<&(Reason, String)>) -> Condition {
     if let Some((reason, facts)) = stop
         && *reason != Reason::ReconcilePaused
@@ -455,6 +355,13 @@ fn degraded(s: &ClusterSituation, stop: Option<&(Reason, String)>) -> Condition 
             );
             return condition(Verdict::True, Reason::ForeignObject, words);
         }
+    }
+    if s.budget == BudgetState::Foreign {
+        let words = format!(
+            "PodDisruptionBudget {} exists and is not ours; it is left alone, and evictions are not held back by us. Delete or rename it",
+            s.cluster.name
+        );
+        return condition(Verdict::True, Reason::ForeignObject, words);
     }
     if nobody_stays(s) {
         return condition(Verdict::True, Reason::LastMemberKept, nobody_stays_words(s));

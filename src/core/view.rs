@@ -142,6 +142,24 @@ pub enum ServiceKind {
     Client,
 }
 
+/// The PodDisruptionBudget of a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum BudgetState {
+    /// The store is not filled yet.
+    Unknown,
+    /// Not there.
+    Absent,
+    /// There, and not ours.
+    Foreign,
+    /// There and ours.
+    Present {
+        /// How many of the Pods that it selects it keeps from being evicted; 0 if that is not a plain number.
+        min_available: usize,
+        /// Every other field of ours is as it should be.
+        right: bool,
+    },
+}
+
 /// One EtcdMember.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct MemberView {
@@ -349,6 +367,8 @@ pub struct MemberFacts {
     pub stalled: bool,
     /// The API server's words when it refused an object of this member, again and again, and last.
     pub refused: Option<String>,
+    /// The API server's words when it refused to let its volume grow.
+    pub cannot_grow: Option<String>,
     /// Pods of this member that we made and that ended without its process ever having answered.
     pub thrown_out: ThrownOut,
 }
@@ -404,6 +424,8 @@ pub struct ClusterSituation {
     pub cluster: ClusterView,
     /// Its Services.
     pub services: BTreeMap<ServiceKind, ServiceState>,
+    /// Its PodDisruptionBudget.
+    pub budget: BudgetState,
     /// Every EtcdMember that has this cluster as its owner by UID, sorted by name.
     pub members: Vec<MemberFacts>,
     /// The last member list.
@@ -451,7 +473,12 @@ pub struct MemberSituation {
     pub departure: crate::departure::Departure,
     /// The guard has just granted the restart of its present Pod.
     pub granted: bool,
+    /// The cluster is to be paused. `spec.dormant` on an EtcdMember counts only then: set by hand on the members of
+    /// a cluster that is wanted, it would be an outage.
+    pub parks: bool,
     /// The guard answered, in this life of the actor and after the deletion was asked for, that
     /// etcd does not list this member and that nothing is in flight that could list it again.
     pub removed: bool,
+    /// The disruption budget covers one more labelled voter (see [`crate::disruption::covers_label`]).
+    pub budget_covers_label: bool,
 }

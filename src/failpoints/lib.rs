@@ -15,6 +15,12 @@ pub enum Effect {
     CreateService,
     /// PATCH of a Service that was edited by hand.
     RepairService,
+    /// POST of a PodDisruptionBudget.
+    CreateBudget,
+    /// PATCH of a PodDisruptionBudget.
+    PatchBudget,
+    /// DELETE of a PodDisruptionBudget.
+    DeleteBudget,
     /// PATCH of an EtcdCluster's status.
     ClusterStatus,
     /// POST of an EtcdMember.
@@ -66,9 +72,12 @@ pub enum Moment {
 
 impl Effect {
     /// All effects, so that a test can prove that it reached each.
-    pub const ALL: [Effect; 20] = [
+    pub const ALL: [Effect; 23] = [
         Effect::CreateService,
         Effect::RepairService,
+        Effect::CreateBudget,
+        Effect::PatchBudget,
+        Effect::DeleteBudget,
         Effect::ClusterStatus,
         Effect::CreateMember,
         Effect::DeleteMember,
@@ -94,6 +103,9 @@ impl Effect {
         match self {
             Effect::CreateService => "create-service",
             Effect::RepairService => "repair-service",
+            Effect::CreateBudget => "create-budget",
+            Effect::PatchBudget => "patch-budget",
+            Effect::DeleteBudget => "delete-budget",
             Effect::ClusterStatus => "cluster-status",
             Effect::CreateMember => "create-member",
             Effect::DeleteMember => "delete-member",

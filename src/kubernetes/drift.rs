@@ -5,7 +5,10 @@
 //! labels) is left alone, so that one patch is enough and none follows it.
 
 use etcd_operator_core::view::ServiceState;
-use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
+use k8s_openapi::{
+    api::core::v1::{Service, ServicePort, ServiceSpec},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use serde_json::{Map, Value, json};
 
 use crate::objects::is_controlled_by;
@@ -47,19 +50,23 @@ pub fn repair(live: &Service, wanted: &Service) -> Option<Value> {
     if published.unwrap_or(false) != publish.unwrap_or(false) {
         spec.insert("publishNotReadyAddresses".into(), json!(publish.unwrap_or(false)));
     }
-    let mut metadata = Map::new();
-    let labels = missing(live.metadata.labels.as_ref(), wanted.metadata.labels.as_ref());
-    let annotations = missing(live.metadata.annotations.as_ref(), wanted.metadata.annotations.as_ref());
-    metadata.extend(labels.map(|labels| ("labels".to_owned(), labels)));
-    metadata.extend(annotations.map(|annotations| ("annotations".to_owned(), annotations)));
+    let metadata = metadata(&live.metadata, &wanted.metadata);
     let mut patch = Map::new();
     if !spec.is_empty() {
         patch.insert("spec".into(), Value::Object(spec));
     }
-    if !metadata.is_empty() {
-        patch.insert("metadata".into(), Value::Object(metadata));
-    }
+    patch.extend(metadata.map(|metadata| ("metadata".to_owned(), metadata)));
     (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+/// The labels and annotations of ours that are missing or different; none if all are right.
+pub(crate) fn metadata(live: &ObjectMeta, wanted: &ObjectMeta) -> Option<Value> {
+    let labels = missing(live.labels.as_ref(), wanted.labels.as_ref());
+    let annotations = missing(live.annotations.as_ref(), wanted.annotations.as_ref());
+    let mut metadata = Map::new();
+    metadata.extend(labels.map(|labels| ("labels".to_owned(), labels)));
+    metadata.extend(annotations.map(|annotations| ("annotations".to_owned(), annotations)));
+    (!metadata.is_empty()).then_some(Value::Object(metadata))
 }
 
 type Labels = std::collections::BTreeMap<String, String>;
@@ -75,7 +82,7 @@ pub(crate) fn missing(has: Option<&Labels>, wants: Option<&Labels>) -> Option<Va
 }
 
 /// A merge patch that leaves exactly `wants`: a selector with one key more selects nobody.
-fn exactly(has: Option<&Labels>, wants: Option<&Labels>) -> Value {
+pub(crate) fn exactly(has: Option<&Labels>, wants: Option<&Labels>) -> Value {
     let has = json!(has.cloned().unwrap_or_default());
     let wants = json!(wants.cloned().unwrap_or_default());
     crate::patch::diff(&has, &wants).unwrap_or_else(|| json!({}))

@@ -11,7 +11,10 @@ use etcd_operator_core::time::timeouts;
 use etcd_operator_failpoints::{self as failpoints, Effect};
 use k8s_openapi::{
     NamespaceResourceScope,
-    api::core::v1::{PersistentVolumeClaim, Pod, Service},
+    api::{
+        core::v1::{PersistentVolumeClaim, Pod, Service},
+        policy::v1::PodDisruptionBudget,
+    },
 };
 use kube::{
     Api, Client, Resource,
@@ -125,6 +128,37 @@ impl Writer {
     /// See [`Writer::create_service`].
     pub async fn repair_service(&self, target: &Target, patch: Value) -> Result<Service, ApiFailure> {
         self.patch(Effect::RepairService, target, patch).await
+    }
+
+    /// POST of a PodDisruptionBudget.
+    ///
+    /// # Errors
+    /// See [`Writer::create_service`].
+    pub async fn create_budget(
+        &self,
+        budget: &PodDisruptionBudget,
+    ) -> Result<Created<PodDisruptionBudget>, ApiFailure> {
+        self.create(Effect::CreateBudget, budget).await
+    }
+
+    /// PATCH of a PodDisruptionBudget; `patch` from [`crate::drift_budget`].
+    ///
+    /// # Errors
+    /// See [`Writer::create_service`].
+    pub async fn patch_budget(
+        &self,
+        target: &Target,
+        patch: Value,
+    ) -> Result<PodDisruptionBudget, ApiFailure> {
+        self.patch(Effect::PatchBudget, target, patch).await
+    }
+
+    /// DELETE of a PodDisruptionBudget in exactly this version.
+    ///
+    /// # Errors
+    /// See [`Writer::create_service`].
+    pub async fn delete_budget(&self, target: &Target) -> Result<Deleted, ApiFailure> {
+        self.delete::<PodDisruptionBudget>(Effect::DeleteBudget, target).await
     }
 
     /// PATCH of an EtcdCluster's status. `status` is the merge patch of the status alone, from

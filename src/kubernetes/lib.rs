@@ -5,11 +5,12 @@
 //! - [`gate`]: the one way by which anything is written.
 //! - [`stores`], [`reads`]: what is known without asking, and what the API server itself says.
 //! - [`events`]: what people are told.
-//! - [`objects`], [`drift`], [`patch`]: what objects look like, and the smallest change to them.
+//! - [`objects`], [`drift`], [`drift_budget`], [`patch`]: what objects look like, and the smallest change to them.
 
 pub mod client;
 mod decoded;
 pub mod drift;
+pub mod drift_budget;
 pub mod events;
 pub mod failure;
 pub mod gate;

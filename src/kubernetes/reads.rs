@@ -8,7 +8,10 @@ use etcd_operator_api::{EtcdCluster, EtcdMember};
 use etcd_operator_core::{ids::Uid, time::timeouts};
 use k8s_openapi::{
     NamespaceResourceScope,
-    api::core::v1::{PersistentVolumeClaim, Pod, Service},
+    api::{
+        core::v1::{PersistentVolumeClaim, Pod, Service},
+        policy::v1::PodDisruptionBudget,
+    },
 };
 use kube::{Api, Client, Resource, api::ListParams};
 use serde::de::DeserializeOwned;
@@ -82,6 +85,18 @@ impl Reader {
     /// # Errors
     /// See [`Reader::get_cluster`].
     pub async fn get_service(&self, namespace: &str, name: &str) -> Result<Option<Service>, ApiFailure> {
+        self.get(namespace, name).await
+    }
+
+    /// The PodDisruptionBudget of that name, whatever its labels.
+    ///
+    /// # Errors
+    /// See [`Reader::get_cluster`].
+    pub async fn get_budget(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<PodDisruptionBudget>, ApiFailure> {
         self.get(namespace, name).await
     }
 

@@ -67,7 +67,10 @@ pub fn cluster(object: &EtcdCluster, report: &Report, now: Time) -> EtcdClusterS
         (conditions::AVAILABLE, &report.available),
         (conditions::PROGRESSING, &report.progressing),
         (conditions::DEGRADED, &report.degraded),
-    ] {
+    ]
+    .into_iter()
+    .chain(report.disruptions.as_ref().map(|c| (conditions::DISRUPTIONS_ALLOWED, c)))
+    {
         // What is not known yet does not replace what was.
         if condition.verdict == Verdict::Unknown && conditions::find(&status.conditions, kind).is_some() {
             continue;

@@ -41,6 +41,7 @@ fn report(object: &EtcdCluster) -> Report {
         progressing: said(Verdict::True, CoreReason::SpecChanged, "a member is joining"),
         degraded: said(Verdict::True, CoreReason::MembersUnhealthy, "not serving: db-x7k2p"),
         spec_warnings: None,
+        disruptions: Some(said(Verdict::True, CoreReason::BudgetLeavesQuorum, "a quorum is left")),
     }
 }
 
@@ -75,7 +76,7 @@ fn a_first_report_records_what_later_decisions_rely_on() {
     assert_eq!(status.cluster_token.as_deref(), Some("ns-db-u"));
     assert_eq!((status.ready_members, status.broken_members), (2, 1));
     assert!(status.conditions.iter().all(|c| c.observed_generation == Some(4)));
-    assert_eq!(status.conditions.len(), 3);
+    assert_eq!(status.conditions.len(), 4);
     let back = view::cluster(&object).recorded;
     assert_eq!(back.cluster_id, report.record.cluster_id);
     assert_eq!(back.target, report.record.target);
@@ -159,12 +160,14 @@ fn facts(object: &EtcdMember, recorded: MemberRecord) -> MemberFacts {
         look: Look::Unknown { since: Time(0) },
         stalled: false,
         refused: None,
+        cannot_grow: None,
         thrown_out: ThrownOut::default(),
     }
 }
 
 fn full_record() -> MemberRecord {
     MemberRecord {
+        version: None,
         member_id: Some(etcd_operator_core::ids::MemberId(0xcd)),
         is_voter: true,
         ready: true,

@@ -205,7 +205,7 @@ async fn feed(stores: Stores, news: News, writer: Writer) {
                         tokio::spawn(refuse(writer.clone(), object));
                     }
                 }
-                Kind::Cluster | Kind::Member | Kind::Pod | Kind::Pvc | Kind::Service => {
+                Kind::Cluster | Kind::Member | Kind::Pod | Kind::Pvc | Kind::Service | Kind::Budget => {
                     if let Some(cluster) = &touched.cluster {
                         news.touched(&touched.namespace, cluster);
                     }

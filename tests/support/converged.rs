@@ -7,6 +7,9 @@ use etcd_operator_api::{EtcdCluster, EtcdMember, conditions, labels, names};
 use etcd_operator_testbed::{eventually, object};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::ListParams;
 use kube::{Resource, ResourceExt as _};
 
@@ -135,6 +138,7 @@ pub async fn check(scene: &Scene, name: &str, n: usize) -> Result<(), String> {
         check_pod(pod, pvc, member, name)?;
     }
     check_services(scene, name, &uid).await?;
+    check_budget(scene, name, n, &uid).await?;
     check_endpoints(scene, name, &pods).await
 }
 
@@ -238,6 +242,24 @@ async fn check_services(scene: &Scene, name: &str, uid: &str) -> Result<(), Stri
         )?;
     }
     Ok(())
+}
+
+/// The budget keeps a quorum of the voters, and nothing else stands beside its floor (SD-02, SD-05).
+async fn check_budget(scene: &Scene, name: &str, n: usize, uid: &str) -> Result<(), String> {
+    let budget = scene.api::<PodDisruptionBudget>().get(&names::disruption_budget(name)).await;
+    let budget = budget.map_err(|e| e.to_string())?;
+    let owners: Vec<_> = budget.owner_references().iter().map(|o| o.uid.clone()).collect();
+    expect("owner of the budget", &owners, &vec![uid.to_owned()])?;
+    let floor = i32::try_from(n / 2 + 1).ok().map(IntOrString::Int);
+    let wanted = PodDisruptionBudgetSpec {
+        min_available: floor,
+        selector: Some(LabelSelector {
+            match_labels: Some(labels::voter_selector(name)),
+            ..LabelSelector::default()
+        }),
+        ..PodDisruptionBudgetSpec::default()
+    };
+    expect("the budget", &budget.spec, &Some(wanted))
 }
 
 /// Behind the client Service are the voters, and nobody else (LP-07).

@@ -23,6 +23,8 @@ async fn a_bring_up_of_three_costs_one_write_for_each_transition() {
     world.run_for(secs(100)).await;
     let expected = BTreeMap::from([
         ("PutService", 2),
+        // Its floor is that of three from the beginning.
+        ("PutBudget", 1),
         ("CreateMember", 3),
         ("CreatePvc", 3),
         ("CreatePod", 3),

@@ -1,6 +1,7 @@
 //! The tests, by what they are about.
 
 mod absence;
+mod budget;
 mod changes;
 mod chaos;
 mod cost;

@@ -10,7 +10,7 @@ use etcd_operator_core::{
     reason::Reason,
     report::{Condition, Report, Verdict},
     time::{Time, timeouts},
-    view::{MemberFacts, MemberRecord, MemberView, PodView, PvcView, ServiceState},
+    view::{BudgetState, MemberFacts, MemberRecord, MemberView, PodView, PvcView, ServiceState},
 };
 use etcd_operator_kubernetes::failure::ApiFailure;
 use futures::future::BoxFuture;
@@ -19,7 +19,7 @@ use super::{
     faults::Fault,
     journal::Done,
     kubelet,
-    objects::{MemberObj, Object, PodObj, PvcObj, ServiceObj},
+    objects::{BudgetObj, MemberObj, Object, PodObj, PvcObj, ServiceObj},
     shared::{Shared, State},
     sight::seen,
 };
@@ -180,6 +180,18 @@ impl Hands for FakeApi {
                 };
                 self.call("PutService", key, "", Box::new(change))
             }
+            ClusterAction::PutBudget { min_available, .. } => {
+                let rv = self.0.lock().stores.objects.budgets.get(&key.uid).map(|b| b.rv);
+                let change = move |state: &mut State, now| put_budget(state, now, cluster, rv, min_available);
+                self.call("PutBudget", key, "", Box::new(change))
+            }
+            ClusterAction::DeleteBudget => {
+                let change = move |state: &mut State, now| {
+                    state.put(now, Object::Budget(cluster.uid, None));
+                    Ok(Outcome::Done)
+                };
+                self.call("DeleteBudget", key, "", Box::new(change))
+            }
             ClusterAction::CreateMember { seed } => {
                 let name = member_name.clone();
                 let change = move |state: &mut State, now| create_member(state, now, cluster, name, seed);
@@ -210,7 +222,8 @@ impl Hands for FakeApi {
             }
             ClusterAction::UpdateMember { name, uid, permit, .. } => {
                 let change = move |state: &mut State, now| {
-                    let wanted = state.truth.clusters.get(&cluster.uid).and_then(|c| c.view.recorded.target.clone());
+                    let wanted =
+                        state.truth.clusters.get(&cluster.uid).and_then(|c| c.view.recorded.target.clone());
                     let Some(wanted) = wanted.filter(|_| state.truth.members.contains_key(&uid)) else {
                         return Ok(Outcome::Outdated);
                     };
@@ -371,7 +384,35 @@ fn merged(old: Option<&Report>, new: &Report) -> Report {
         progressing: keep(&old.progressing, &new.progressing),
         degraded: keep(&old.degraded, &new.degraded),
         spec_warnings: new.spec_warnings.clone(),
+        disruptions: match (&old.disruptions, &new.disruptions) {
+            (Some(old), Some(new)) => Some(keep(old, new)),
+            (old, new) => new.clone().or(old.clone()),
+        },
     }
+}
+
+/// A create if the store showed none, else a patch of what it showed.
+fn put_budget(
+    state: &mut State,
+    now: Time,
+    cluster: ClusterKey,
+    rv: Option<u64>,
+    min_available: usize,
+) -> Result<Outcome, ApiFailure> {
+    let there = state.truth.budgets.get(&cluster.uid);
+    if there.is_some_and(|b| b.state == BudgetState::Foreign) {
+        return Ok(Outcome::Foreign);
+    }
+    if rv.is_some() && there.map(|b| b.rv) != rv {
+        return Err(conflict());
+    }
+    let budget = BudgetObj {
+        cluster: cluster.clone(),
+        rv: state.next(),
+        state: BudgetState::Present { min_available, right: true },
+    };
+    state.put(now, Object::Budget(cluster.uid, Some(budget)));
+    Ok(Outcome::Done)
 }
 
 fn create_member(
@@ -398,7 +439,12 @@ fn create_member(
         seed,
         dormant: false,
         memory: false,
-        blueprint: state.truth.clusters.get(&cluster.uid).map(|c| c.view.blueprint.clone()).unwrap_or_default(),
+        blueprint: state
+            .truth
+            .clusters
+            .get(&cluster.uid)
+            .map(|c| c.view.blueprint.clone())
+            .unwrap_or_default(),
         generation: 1,
         permit: None,
         initial_cluster: String::new(),

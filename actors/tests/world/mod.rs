@@ -31,7 +31,7 @@ use tokio::task::JoinHandle;
 pub(crate) use self::{
     faults::{Fault, Rule},
     journal::{Done, MembershipCall, Outcome},
-    objects::{Kind, Object},
+    objects::{BudgetObj, Kind, Object},
     shared::State,
 };
 use self::{hands::FakeApi, objects::ClusterObj, ports::FakeEtcd, shared::Shared};
@@ -183,7 +183,7 @@ impl World {
                 refused: vec![],
                 replicas,
                 template: "template".into(),
-                blueprint: Blueprint::default(),
+                blueprint: etcd_operator_core::roll::Blueprint::default(),
                 rolls: true,
                 warnings: vec![],
                 progress_deadline_seconds: 600,

@@ -9,7 +9,7 @@ use etcd_operator_core::{
     reason::Reason,
     report::Report,
     time::Time,
-    view::{ClusterView, MemberView, PodView, PvcView, ServiceKind, ServiceState},
+    view::{BudgetState, ClusterView, MemberView, PodView, PvcView, ServiceKind, ServiceState},
 };
 
 /// The kinds, each with a watch and a store of its own.
@@ -20,10 +20,12 @@ pub(crate) enum Kind {
     Pod,
     Pvc,
     Service,
+    Budget,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 5] = [Kind::Cluster, Kind::Member, Kind::Pod, Kind::Pvc, Kind::Service];
+    pub(crate) const ALL: [Kind; 6] =
+        [Kind::Cluster, Kind::Member, Kind::Pod, Kind::Pvc, Kind::Service, Kind::Budget];
 }
 
 #[derive(Debug, Clone)]
@@ -63,6 +65,13 @@ pub(crate) struct ServiceObj {
     pub(crate) state: ServiceState,
 }
 
+#[derive(Debug, Clone)]
+pub(crate) struct BudgetObj {
+    pub(crate) cluster: ClusterKey,
+    pub(crate) rv: u64,
+    pub(crate) state: BudgetState,
+}
+
 /// One object as a write left it; none when the write took it away.
 #[derive(Debug, Clone)]
 pub(crate) enum Object {
@@ -73,6 +82,8 @@ pub(crate) enum Object {
     /// By the name of its member.
     Pvc(String, Option<PvcObj>),
     Service((Uid, ServiceKind), Option<ServiceObj>),
+    /// By the UID of its cluster.
+    Budget(Uid, Option<BudgetObj>),
 }
 
 impl Object {
@@ -83,6 +94,7 @@ impl Object {
             Object::Pod(..) => Kind::Pod,
             Object::Pvc(..) => Kind::Pvc,
             Object::Service(..) => Kind::Service,
+            Object::Budget(..) => Kind::Budget,
         }
     }
 }
@@ -95,6 +107,7 @@ pub(crate) struct Objects {
     pub(crate) pods: BTreeMap<String, PodObj>,
     pub(crate) pvcs: BTreeMap<String, PvcObj>,
     pub(crate) services: BTreeMap<(Uid, ServiceKind), ServiceObj>,
+    pub(crate) budgets: BTreeMap<Uid, BudgetObj>,
 }
 
 fn put<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: Option<V>) -> Option<V> {
@@ -127,6 +140,10 @@ impl Objects {
             Object::Service(k, new) => {
                 let now = new.as_ref().map(|o| o.cluster.clone());
                 put(&mut self.services, k, new).map(|o| o.cluster).or(now)
+            }
+            Object::Budget(k, new) => {
+                let now = new.as_ref().map(|o| o.cluster.clone());
+                put(&mut self.budgets, k, new).map(|o| o.cluster).or(now)
             }
         }
     }

@@ -247,6 +247,10 @@ impl State {
         for key in orphans {
             self.put(now, Object::Service(key, None));
         }
+        let budgets = self.truth.budgets.keys().filter(|uid| !self.truth.clusters.contains_key(*uid));
+        for uid in budgets.cloned().collect::<Vec<_>>() {
+            self.put(now, Object::Budget(uid, None));
+        }
         let orphans: Vec<String> = self
             .truth
             .pods

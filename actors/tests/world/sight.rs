@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use etcd_operator_actors::{ClusterKey, SeenCluster, SeenMember, Sight};
 use etcd_operator_core::{
     ids::ClusterId,
-    view::{Presence, ServiceKind, ServiceState},
+    view::{BudgetState, Presence, ServiceKind, ServiceState},
 };
 use etcd_operator_etcd::{Expected, Target};
 
@@ -57,8 +57,14 @@ pub(super) fn seen(state: &State, objects: &Objects, key: &ClusterKey, filled: b
     let services: BTreeMap<_, _> =
         [ServiceKind::Headless, ServiceKind::Client].into_iter().map(|k| (k, service(k))).collect();
     version.push_str(&format!(" {services:?}"));
+    let budget = match (stores.is_filled(Kind::Budget), stores.objects.budgets.get(&key.uid)) {
+        (false, _) => BudgetState::Unknown,
+        (true, None) => BudgetState::Absent,
+        (true, Some(budget)) => budget.state,
+    };
+    version.push_str(&format!(" {budget:?}"));
     let cluster = shown(filled, cluster.map(|c| c.view.clone()));
-    SeenCluster { cluster, services, members, version, own_version }
+    SeenCluster { cluster, services, budget, members, version, own_version }
 }
 
 fn target(pod: &PodObj, m: &MemberObj, cluster_id: Option<ClusterId>) -> Option<Target> {

@@ -224,7 +224,6 @@ impl Turn {
             second_look: second_look.as_ref(),
             doomed: false,
             restarting: None,
-            other_permit: false,
             doubt: doubt.as_ref(),
         };
         judge(&self.change, &evidence)

@@ -2,10 +2,11 @@
 //! no clock, no randomness.
 //!
 //! A builder takes the object that will own the new one, so that an owner reference is never
-//! forgotten: Pod and PVC belong to their EtcdMember, EtcdMember and Services to their EtcdCluster.
+//! forgotten: Pod and PVC belong to their EtcdMember, EtcdMember, Services and budget to their EtcdCluster.
 //! Nothing belongs to the operator, so removing the operator removes nothing (RB-04).
 
 mod address;
+mod budget;
 pub mod flags;
 mod member;
 mod pod;
@@ -20,6 +21,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kube::Resource;
 
 pub use address::{client_url, dns_name, founds, peer_url};
+pub use budget::disruption_budget;
 pub use member::{NewMember, member, updated};
 pub use pod::{PodSettings, instruction_annotations, pod, read_instruction};
 pub use pvc::pvc;

@@ -76,6 +76,24 @@ fn golden_services() {
 }
 
 #[test]
+fn golden_budgets() {
+    let cluster = cluster(full_spec());
+    insta::assert_yaml_snapshot!("budget_plain", disruption_budget(&cluster, 2, None).unwrap());
+    let extra = cluster.spec.additional_metadata.as_ref();
+    insta::assert_yaml_snapshot!("budget_full", disruption_budget(&cluster, 3, extra).unwrap());
+}
+
+// SD-02, SD-05
+#[test]
+fn a_budget_is_a_number_of_voters_and_leaves_the_strict_policy() {
+    let budget = disruption_budget(&cluster(json!({"version": "3.6.16"})), 2, None).unwrap();
+    let spec = json!(budget.spec.unwrap());
+    assert_eq!(spec["minAvailable"], 2);
+    assert_eq!(spec["selector"]["matchLabels"], json!(labels::voter_selector("db")));
+    assert_eq!((&spec["maxUnavailable"], &spec["unhealthyPodEvictionPolicy"]), (&Value::Null, &Value::Null));
+}
+
+#[test]
 fn golden_members() {
     insta::assert_yaml_snapshot!("member_seed", plain());
     insta::assert_yaml_snapshot!("member_full", build_member(full_spec(), false));
@@ -221,6 +239,7 @@ fn a_users_metadata_replaces_nothing_of_ours_on_any_kind() {
     let metas = [
         headless_service(&cluster, extra).unwrap().metadata,
         client_service(&cluster, extra).unwrap().metadata,
+        disruption_budget(&cluster, 2, extra).unwrap().metadata,
         pvc(&member).unwrap().metadata,
         pod.metadata.clone(),
         member.metadata.clone(),
@@ -245,6 +264,7 @@ fn everything_is_owned_by_the_clusters_own_objects_and_by_uid() {
     let member = plain();
     assert!(is_controlled_by(&headless_service(&cluster, None).unwrap().metadata, "cluster-uid"));
     assert!(is_controlled_by(&client_service(&cluster, None).unwrap().metadata, "cluster-uid"));
+    assert!(is_controlled_by(&disruption_budget(&cluster, 2, None).unwrap().metadata, "cluster-uid"));
     assert!(is_controlled_by(&member.metadata, "cluster-uid"));
     assert!(is_controlled_by(&build_pod(&member).metadata, "member-uid"));
     assert!(is_controlled_by(&pvc(&member).unwrap().metadata, "member-uid"));

@@ -29,6 +29,8 @@ pub enum Kind {
     Pvc,
     /// Service.
     Service,
+    /// PodDisruptionBudget.
+    Budget,
 }
 
 /// An object was created, changed or deleted: look again at whom it concerns.

@@ -19,7 +19,10 @@ use etcd_operator_api::{EtcdCluster, EtcdDefrag, EtcdMember, EtcdSnapshot, label
 use etcd_operator_core::ids::Uid;
 use k8s_openapi::{
     NamespaceResourceScope,
-    api::core::v1::{PersistentVolumeClaim, Pod, Service},
+    api::{
+        core::v1::{PersistentVolumeClaim, Pod, Service},
+        policy::v1::PodDisruptionBudget,
+    },
 };
 use kube::{Api, Client, Resource, runtime::watcher};
 use serde::de::DeserializeOwned;
@@ -54,6 +57,7 @@ pub(crate) struct Shared {
     pods: Cache<Pod>,
     pvcs: Cache<PersistentVolumeClaim>,
     services: Cache<Service>,
+    budgets: Cache<PodDisruptionBudget>,
     feed: Feed,
     events: Option<Events>,
     progress: Mutex<Progress>,
@@ -70,6 +74,7 @@ impl Shared {
             pods: Cache::default(),
             pvcs: Cache::default(),
             services: Cache::default(),
+            budgets: Cache::default(),
             feed: Feed::default(),
             events,
             progress: Mutex::new(Progress { unfilled: (0..watches).collect(), ..Progress::default() }),
@@ -113,7 +118,7 @@ impl Stores {
         } else {
             namespaces.iter().cloned().map(Some).collect()
         };
-        const KINDS: usize = 7;
+        const KINDS: usize = 8;
         let shared = Arc::new(Shared::new(scopes.len() * KINDS, events));
         let mut starter = Starter { client, shared: shared.clone(), watches: JoinSet::new(), number: 0 };
         let everything = watcher::Config::default();
@@ -129,7 +134,8 @@ impl Stores {
             starter.watch(scope.clone(), everything.clone(), |s| &s.defrags);
             starter.watch(scope.clone(), labelled.clone(), |s| &s.pods);
             starter.watch(scope.clone(), labelled.clone(), |s| &s.pvcs);
-            starter.watch(scope, labelled.clone(), |s| &s.services);
+            starter.watch(scope.clone(), labelled.clone(), |s| &s.services);
+            starter.watch(scope, labelled.clone(), |s| &s.budgets);
         }
         Self { shared, _watches: Arc::new(starter.watches) }
     }
@@ -222,6 +228,11 @@ impl Stores {
         self.shared.services.get(namespace, name)
     }
 
+    /// The PodDisruptionBudget of that name, without its status, if it carries our label.
+    pub fn budget(&self, namespace: &str, name: &str) -> Option<Arc<PodDisruptionBudget>> {
+        self.shared.budgets.get(namespace, name)
+    }
+
     /// All EtcdSnapshots, in no order.
     pub fn snapshots(&self) -> Vec<Arc<EtcdSnapshot>> {
         self.shared.snapshots.all()
@@ -253,6 +264,7 @@ impl Stores {
             (Kind::Pod, s.pods.unreadable()),
             (Kind::Pvc, s.pvcs.unreadable()),
             (Kind::Service, s.services.unreadable()),
+            (Kind::Budget, s.budgets.unreadable()),
         ];
         all.into_iter()
             .flat_map(|(kind, list)| {

@@ -8,6 +8,7 @@ use k8s_openapi::{
         Container, PersistentVolumeClaim, PersistentVolumeClaimSpec, PersistentVolumeClaimStatus, Pod,
         PodSpec, PodStatus, Service, Volume,
     },
+    api::policy::v1::PodDisruptionBudget,
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 
@@ -96,6 +97,21 @@ impl Watched for Service {
     const KIND: Kind = Kind::Service;
     fn prune(&mut self) {
         meta(&mut self.metadata);
+        self.status = None;
+    }
+}
+
+impl Cached for PodDisruptionBudget {
+    fn cluster_name(&self) -> Option<&str> {
+        label(&self.metadata, labels::CLUSTER)
+    }
+}
+
+impl Watched for PodDisruptionBudget {
+    const KIND: Kind = Kind::Budget;
+    fn prune(&mut self) {
+        meta(&mut self.metadata);
+        // What the disruption controller counts concerns evictions, not us.
         self.status = None;
     }
 }

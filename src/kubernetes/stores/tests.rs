@@ -235,7 +235,9 @@ async fn a_thousand_clusters_leave_nothing_behind_in_the_indexes() {
 // CL-06
 #[tokio::test(start_paused = true)]
 async fn nothing_is_ready_before_the_last_store_is_filled() {
-    for late in ["pods", "persistentvolumeclaims", "services", "etcdmembers", "etcdclusters"] {
+    for late in
+        ["pods", "persistentvolumeclaims", "services", "poddisruptionbudgets", "etcdmembers", "etcdclusters"]
+    {
         let api = FakeApi::default();
         api.put(&format!("{GROUP}/etcdclusters/x"), cluster("ns", "x"));
         api.faults(move |seen| {
@@ -282,8 +284,8 @@ async fn refused_lists_are_repeated_ever_more_slowly_and_recover_by_themselves()
     api.take_log();
     sleep(Duration::from_secs(60)).await;
     let requests = api.take_log().len();
-    assert!(requests <= 7 * 6, "{requests} requests of 7 watches in a minute");
-    assert_eq!(stores.troubles().len(), 7);
+    assert!(requests <= 8 * 6, "{requests} requests of 8 watches in a minute");
+    assert_eq!(stores.troubles().len(), 8);
     api.faults(|_| Fault::None);
     tokio::time::timeout(Duration::from_secs(120), stores.ready()).await.unwrap();
     assert_eq!(stores.troubles(), Vec::<String>::new());

@@ -11,10 +11,10 @@ use etcd_operator_api::{EtcdCluster, EtcdMember, ObservedClusterSpec, Reason, la
 use etcd_operator_core::{
     ids::Uid,
     time::Time,
-    view::{JoinInstruction, ServiceKind, ServiceState},
+    view::{BudgetState, JoinInstruction, ServiceKind, ServiceState},
 };
 use etcd_operator_kubernetes::{
-    drift,
+    drift, drift_budget,
     events::Events,
     failure::ApiFailure,
     gate::{Created, Deleted, Target, Writer},
@@ -28,6 +28,7 @@ use etcd_operator_kubernetes::{
 use k8s_openapi::api::{
     core::v1::{Pod, Service},
     events::v1::Event,
+    policy::v1::PodDisruptionBudget,
 };
 use kube::{
     Api, Client, ResourceExt,
@@ -167,6 +168,42 @@ async fn a_service_as_stored_has_not_drifted_and_every_edit_takes_one_repair() {
         let last = services.get(&wanted.name_any()).await.unwrap();
         assert_eq!(last.labels()["foreign"], "stays");
     }
+}
+
+// SD-04
+#[tokio::test]
+async fn a_budget_as_stored_has_not_drifted_and_every_edit_takes_one_repair() {
+    let Some(bench) = Bench::new("budget").await else { return };
+    let cluster = bench.cluster(json!({"version": "3.6.16"})).await;
+    let owner = cluster.uid().unwrap();
+    let wanted = objects::disruption_budget(&cluster, 2, None).unwrap();
+    let mut old = wanted.clone();
+    let spec = old.spec.as_mut().unwrap();
+    spec.max_unavailable = spec.min_available.take();
+    assert!(matches!(bench.writer.create_budget(&old).await, Ok(Created::New(_))));
+    assert_eq!(bench.writer.create_budget(&wanted).await, Ok(Created::Exists));
+    let right = BudgetState::Present { min_available: 2, right: true };
+    let budgets: Api<PodDisruptionBudget> = bench.api();
+    for edit in [
+        json!({}),
+        json!({"spec": {"minAvailable": null, "maxUnavailable": "30%"}}),
+        json!({"spec": {"unhealthyPodEvictionPolicy": "AlwaysAllow"}}),
+        json!({"spec": {"selector": {"matchLabels": {labels::ROLE: null}}}}),
+        json!({"metadata": {"labels": {labels::MANAGED_BY: null, "foreign": "stays"}}}),
+    ] {
+        let patch = Patch::Merge(&edit);
+        let edited = budgets.patch("db", &PatchParams::default(), &patch).await.unwrap();
+        assert_ne!(drift_budget::state(Some(&edited), &wanted, &owner), right, "{edit}");
+        let repair = drift_budget::repair(&edited, &wanted).unwrap();
+        let repaired = bench.writer.patch_budget(&Target::of(&edited).unwrap(), repair).await.unwrap();
+        assert_eq!(drift_budget::state(Some(&repaired), &wanted, &owner), right, "{edit}");
+        assert_eq!(drift_budget::repair(&repaired, &wanted), None, "{edit}: a second repair would follow");
+    }
+    let last = budgets.get("db").await.unwrap();
+    assert_eq!(last.labels()["foreign"], "stays");
+    let stale = Target { resource_version: "1".into(), ..Target::of(&last).unwrap() };
+    assert!(matches!(bench.writer.delete_budget(&stale).await, Err(ApiFailure::Conflict(_))));
+    assert_eq!(bench.writer.delete_budget(&Target::of(&last).unwrap()).await, Ok(Deleted::Requested));
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use etcd_operator_core::{
     departure::Departure,
-    etcd::{ListedMember, Look, MemberList, MemberStatus},
+    etcd::{ListedMember, Look, MemberList, MemberStatus, quorum},
     ids::{ClusterId, MemberId, PeerUrl},
     roll::Blueprint,
     time::Time,
@@ -168,6 +168,7 @@ pub(crate) fn voter(n: u64) -> MemberFacts {
         look: serves(n),
         stalled: false,
         refused: None,
+        cannot_grow: None,
         thrown_out: ThrownOut::default(),
     }
 }
@@ -215,6 +216,7 @@ pub(crate) fn cluster(replicas: usize, members: Vec<MemberFacts>) -> ClusterSitu
         })
         .collect();
     let target = Target { replicas, template: "t".into(), blueprint: blueprint() };
+    let floor_for = members.iter().filter(|m| m.member.recorded.is_voter).count().max(replicas);
     ClusterSituation {
         now: NOW,
         cluster: ClusterView {
@@ -240,6 +242,11 @@ pub(crate) fn cluster(replicas: usize, members: Vec<MemberFacts>) -> ClusterSitu
             (ServiceKind::Headless, ServiceState::Right),
             (ServiceKind::Client, ServiceState::Right),
         ]),
+        budget: if members.is_empty() {
+            BudgetState::Absent
+        } else {
+            BudgetState::Present { min_available: quorum(floor_for), right: true }
+        },
         members,
         list: ListFact::Known { at: NOW, list: list(all) },
         members_confirmed: None,
@@ -252,6 +259,7 @@ pub(crate) fn cluster(replicas: usize, members: Vec<MemberFacts>) -> ClusterSitu
 pub(crate) fn unformed(members: Vec<MemberFacts>) -> ClusterSituation {
     let mut s = cluster(3, members);
     s.cluster.recorded.cluster_id = None;
+    s.budget = BudgetState::Absent;
     s.list = ListFact::Unknown { since: Time(0) };
     s
 }
@@ -265,6 +273,8 @@ pub(crate) fn situation(facts: MemberFacts) -> MemberSituation {
         list: ListFact::Known { at: NOW, list: list(vec![listed(0), listed(1), listed(2)]) },
         departure: Departure::Go,
         granted: false,
+        parks: false,
         removed: false,
+        budget_covers_label: true,
     }
 }

@@ -19,7 +19,6 @@ struct Case {
     second: Option<Look>,
     doomed: bool,
     restarting: Option<MemberId>,
-    other_permit: bool,
     doubt: Option<Doubt>,
 }
 
@@ -39,7 +38,6 @@ fn all_well(members: Vec<ListedMember>) -> Case {
         second: None,
         doomed: false,
         restarting: None,
-        other_permit: false,
         doubt: None,
     }
 }
@@ -76,7 +74,6 @@ impl Case {
                 second_look: self.second.as_ref(),
                 doomed: self.doomed,
                 restarting: self.restarting,
-                other_permit: self.other_permit,
                 doubt: self.doubt.as_ref(),
             },
         )
@@ -385,8 +382,6 @@ fn a_follower_is_restarted_when_all_others_serve() {
     assert_eq!(three().look(2, silent()).reason(&restart(1)), Reason::VoterNotServing);
     assert_eq!(three().unseen(2).reason(&restart(1)), Reason::VoterNotServing);
     assert_eq!(three().reason(&restart(7)), Reason::NotListed);
-    let other = Case { other_permit: true, ..three() };
-    assert_eq!(other.reason(&restart(1)), Reason::AnotherMemberFirst);
 }
 
 #[test]

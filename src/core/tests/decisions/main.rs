@@ -11,6 +11,7 @@
 
 mod cluster;
 mod departure;
+mod disruption;
 mod fixtures;
 mod healing;
 mod judge;

@@ -6,11 +6,12 @@ use etcd_operator_core::{
     departure::Departure,
     etcd::{Look, MemberStatus},
     ids::{ClusterId, MemberId},
-    member::{MemberAction, MemberDecision, decide, instruction, is_volume_doomed},
+    member::{MemberAction, MemberDecision, decide, instruction},
     membership::Change,
     reason::Reason,
     time::Time,
     view::*,
+    volume::is_volume_doomed,
 };
 
 use crate::fixtures::*;
@@ -436,7 +437,8 @@ fn on_the_way_out_etcd_comes_first_then_the_pod_then_the_volume_then_the_finaliz
     let out = |removed, pod: Presence<PodView>, pvc: Presence<PvcView>| {
         with(MemberFacts { pod, pvc, ..leaving(podless(2)) }, |s| s.removed = removed)
     };
-    let (there, kept) = (Presence::Present(pod(2)), Presence::Present(pvc(2)));
+    let (there, kept) =
+        (Presence::Present(PodView { voter_label: false, ..pod(2) }), Presence::Present(pvc(2)));
     let ask = MemberAction::Ask(Change::Remove { peer_url: url(2), id: Some(id(2)) });
     assert_eq!(act(&out(false, there.clone(), kept.clone())), ask);
     assert_eq!(act(&out(false, Presence::Absent, Presence::Absent)), ask, "even with nothing left");

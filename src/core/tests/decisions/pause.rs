@@ -22,6 +22,7 @@ fn parked(n: u64) -> MemberFacts {
 fn paused() -> ClusterSituation {
     let mut s = cluster(0, vec![parked(1)]);
     s.list = ListFact::Unknown { since: NOW };
+    s.budget = BudgetState::Absent;
     s
 }
 
@@ -124,6 +125,7 @@ fn a_member_is_not_parked_on_a_volume_that_goes_with_its_pod() {
     s.members[0].pvc = Presence::Present(PvcView { deleting: true, ..pvc(1) });
     assert_eq!(decide(&s), ClusterDecision::Wait(Reason::VolumeMissing));
     let mut asleep = situation(voter(1));
+    asleep.parks = true;
     asleep.facts.member.dormant = true;
     asleep.facts.pvc = Presence::Present(PvcView { deleting: true, ..pvc(1) });
     assert!(matches!(decide_member(&asleep), MemberDecision::Wait { reason: Reason::VolumeMissing, .. }));
@@ -133,9 +135,12 @@ fn a_member_is_not_parked_on_a_volume_that_goes_with_its_pod() {
 fn a_dormant_members_pod_goes_and_none_is_made() {
     let mut s = situation(voter(1));
     s.facts.member.dormant = true;
+    assert_eq!(decide_member(&s), MemberDecision::Settled, "set by hand while the cluster is wanted");
+    s.parks = true;
     let delete = MemberAction::DeletePod { pod_uid: "pod1".into(), why: Reason::Paused };
     assert_eq!(decide_member(&s), MemberDecision::Act(delete));
-    let s = situation(parked(1));
+    let mut s = situation(parked(1));
+    s.parks = true;
     assert!(matches!(decide_member(&s), MemberDecision::Wait { reason: Reason::Paused, .. }));
 }
 

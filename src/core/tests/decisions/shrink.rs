@@ -43,8 +43,9 @@ fn a_dead_voter_goes_before_one_that_answers_and_does_not_serve_and_that_before_
     assert_eq!(victim(&s), "m2");
     s.members.remove(2);
     s.cluster.replicas = 2;
-    s.cluster.recorded.target = Some(Target { replicas: 2, template: "t".into() });
-    s.list = cluster(2, s.members.clone()).list;
+    s.cluster.recorded.target = Some(Target { blueprint: blueprint(), replicas: 2, template: "t".into() });
+    let smaller = cluster(2, s.members.clone());
+    (s.list, s.budget) = (smaller.list, smaller.budget);
     assert_eq!(victim(&s), "m1", "m3 is younger and shares a node, but it serves");
 }
 

@@ -88,7 +88,6 @@ fn with_nobody_looked_at_no_voter_is_removed_and_nobody_promoted() {
         second_look: Some(&Look::Unknown { since: Time(0) }),
         doomed: false,
         restarting: None,
-        other_permit: false,
         doubt: None,
     };
     for n in 0..4 {

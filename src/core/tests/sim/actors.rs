@@ -25,60 +25,11 @@ use etcd_operator_core::{
 
 use super::{
     guard::Guard,
-    kube::{ApiCall, ClusterObj, Kind, M, MemberObj, PodObj, PvcObj, member_of},
+    kube::{ApiCall, M, MemberObj, member_of},
     mutants,
+    stores::{Stores, catch_up, view},
     world::World,
 };
-
-/// The watch stores: one kind each, filled from the truth at different moments.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Stores {
-    pub(crate) cluster: Option<Option<Arc<ClusterObj>>>,
-    pub(crate) services: Option<[ServiceState; 2]>,
-    pub(crate) members: Option<Kind<MemberObj>>,
-    pub(crate) pods: Option<Kind<PodObj>>,
-    pub(crate) pvcs: Option<Kind<PvcObj>>,
-}
-
-impl Stores {
-    pub(crate) fn pod(&self, m: M) -> Presence<Arc<PodObj>> {
-        find(self.pods.as_ref(), |o| o.m == m)
-    }
-
-    pub(crate) fn pvc(&self, m: M) -> Presence<Arc<PvcObj>> {
-        find(self.pvcs.as_ref(), |o| o.m == m)
-    }
-
-    pub(crate) fn member(&self, m: M) -> Option<&Arc<MemberObj>> {
-        self.members.as_ref()?.iter().find(|o| o.m == m)
-    }
-}
-
-fn find<T>(kind: Option<&Kind<T>>, is: impl Fn(&T) -> bool) -> Presence<Arc<T>> {
-    match kind {
-        None => Presence::Unknown,
-        Some(all) => all.iter().find(|o| is(o)).map_or(Presence::Absent, |o| Presence::Present(o.clone())),
-    }
-}
-
-/// Fills a store; true if that brought anything new. Objects are shared, so the same ones are equal.
-fn catch_up<T>(store: &mut Option<Kind<T>>, truth: &Kind<T>) -> bool {
-    let same = store
-        .as_ref()
-        .is_some_and(|old| old.len() == truth.len() && old.iter().zip(truth).all(|(a, b)| Arc::ptr_eq(a, b)));
-    if !same {
-        *store = Some(truth.clone());
-    }
-    !same
-}
-
-fn view<T, V>(object: Presence<Arc<T>>, of: impl Fn(&T) -> V) -> Presence<V> {
-    match object {
-        Presence::Unknown => Presence::Unknown,
-        Presence::Absent => Presence::Absent,
-        Presence::Present(o) => Presence::Present(of(&o)),
-    }
-}
 
 /// What a supervisor is about to do.
 #[derive(Clone, Debug)]
@@ -138,9 +89,8 @@ fn digest(report: &Report) -> u64 {
     let mut hasher = DefaultHasher::new();
     report.ready_members.hash(&mut hasher);
     report.broken_members.hash(&mut hasher);
-    for c in
-        [&report.available, &report.progressing, &report.degraded].into_iter().chain(&report.spec_warnings)
-    {
+    let three = [&report.available, &report.progressing, &report.degraded];
+    for c in three.into_iter().chain(&report.spec_warnings).chain(&report.disruptions) {
         (c.verdict, c.reason, &c.message).hash(&mut hasher);
     }
     hasher.finish().max(1)
@@ -174,6 +124,7 @@ impl Operator {
                 !same
             }
             1 => stores.services.replace(w.server.services) != Some(w.server.services),
+            5 => stores.budget.replace(w.server.budget) != Some(w.server.budget),
             2 => catch_up(&mut stores.members, &w.server.members),
             3 => catch_up(&mut stores.pods, &w.server.pods),
             _ => catch_up(&mut stores.pvcs, &w.server.pvcs),
@@ -203,6 +154,7 @@ impl Operator {
             look,
             stalled,
             refused: None,
+            cannot_grow: None,
             thrown_out: ThrownOut::default(),
         }
     }
@@ -227,6 +179,7 @@ impl Operator {
                 (ServiceKind::Headless, services[0]),
                 (ServiceKind::Client, services[1]),
             ]),
+            budget: self.stores.budget_state(),
             members,
             list: self.list.clone(),
             members_confirmed: self.members_confirmed,
@@ -298,7 +251,8 @@ impl Operator {
             ClusterDecision::Act(
                 ClusterAction::CreateMember { .. }
                 | ClusterAction::DeleteMember { .. }
-                | ClusterAction::ParkMember { .. },
+                | ClusterAction::ParkMember { .. }
+                | ClusterAction::DeleteBudget,
             ) => {
                 self.next = Some(Next::Confirm(decision));
                 true
@@ -314,7 +268,8 @@ impl Operator {
     fn status_write(&self, w: &mut World, s: &ClusterSituation) -> Option<ApiCall> {
         let object = self.stores.cluster.as_ref()?.as_ref()?;
         let report = report(s);
-        for c in [&report.available, &report.progressing, &report.degraded] {
+        let three = [&report.available, &report.progressing, &report.degraded];
+        for c in three.into_iter().chain(&report.disruptions) {
             w.coverage.hit("report", c.reason.as_str());
         }
         let conditions = digest(&report);
@@ -350,6 +305,13 @@ impl Operator {
             }
             ClusterAction::ParkMember { name, .. } => self.dormant(name.as_str(), true),
             ClusterAction::WakeMember { name, .. } => self.dormant(name.as_str(), false),
+            ClusterAction::PutBudget { min_available, .. } => {
+                let rv = self.stores.budget.flatten().map(|b| b.rv);
+                Some(ApiCall::PutBudget { rv, floor: *min_available })
+            }
+            ClusterAction::DeleteBudget => {
+                self.stores.budget.flatten().map(|b| ApiCall::DeleteBudget { rv: b.rv })
+            }
             ClusterAction::ConfirmMembers => None,
         }
     }
@@ -416,7 +378,12 @@ impl Operator {
         news
     }
 
-    fn member_situation(&mut self, o: &MemberObj, now: Time) -> Option<MemberSituation> {
+    fn member_situation(
+        &mut self,
+        o: &MemberObj,
+        now: Time,
+        mutant: Option<mutants::Mutant>,
+    ) -> Option<MemberSituation> {
         let whole = self.situation(now);
         let actor = self.actors.get(&o.m)?;
         let owner = match (&self.stores.cluster, &whole) {
@@ -429,6 +396,7 @@ impl Operator {
             },
             _ => Owner::Unknown,
         };
+        let covers = whole.as_ref().is_some_and(|s| mutants::covers_label(mutant, s, &o.view.name));
         let departure = whole
             .as_ref()
             .filter(|_| !o.view.stays())
@@ -444,10 +412,12 @@ impl Operator {
             list: self.list.clone(),
             departure,
             removed: actor.removed && o.view.deleting.is_some(),
+            parks: whole.as_ref().is_some_and(|s| etcd_operator_core::pause::parks(s)),
             granted: actor.granted.as_ref().is_some_and(|(uid, at)| {
                 now.since(*at).as_secs() < 2
                     && self.stores.pod(o.m).present().is_some_and(|p| p.view.uid == *uid)
             }),
+            budget_covers_label: covers,
         })
     }
 
@@ -459,7 +429,7 @@ impl Operator {
             return w.write(&call);
         }
         let Some(o) = self.stores.member(m).cloned() else { return false };
-        let Some(s) = self.member_situation(&o, w.now) else { return false };
+        let Some(s) = self.member_situation(&o, w.now, w.mutant) else { return false };
         let decision = mutants::decide_member(w.mutant, &s);
         w.log(|| format!("m{m}: {decision:?}"));
         if let Departure::Hold(reason) = s.departure

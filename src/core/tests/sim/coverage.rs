@@ -49,6 +49,8 @@ pub(crate) fn expected() -> Vec<(&'static str, &'static str)> {
     let cluster = [
         "CreateService",
         "RepairService",
+        "PutBudget",
+        "DeleteBudget",
         "CreateMember seed",
         "CreateMember",
         "DeleteMember",

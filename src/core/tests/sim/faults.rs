@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use etcd_operator_core::{
     ids::MemberId,
-    view::{PodTrouble, ServiceState},
+    view::{BudgetState, PodTrouble, ServiceState},
 };
 
 use super::{
     etcd::{Listed, NEIGHBOUR, Process},
-    kube::{ApiCall, M, PvcObj, blueprint_of, pvc_view},
+    kube::{ApiCall, BudgetObj, M, PvcObj, blueprint_of, pvc_view},
     world::World,
 };
 
@@ -181,7 +181,8 @@ impl World {
     }
 
     fn edit_by_hand(&mut self) {
-        match self.chance.below(5) {
+        match self.chance.below(6) {
+            5 => self.edit_budget(),
             0 => self.server.services[self.chance.below(2) as usize] = ServiceState::Drifted,
             1 => self.server.services[self.chance.below(2) as usize] = ServiceState::Absent,
             2 if self.server.services[1] == ServiceState::Absent => {
@@ -203,6 +204,37 @@ impl World {
                     self.server.edit_pod(m, |p| p.view.instruction = None);
                 }
             }
+        }
+    }
+
+    /// Somebody deletes the budget, sets another floor, breaks its selector, makes one of their own, or puts every
+    /// member to sleep, which leaves nothing to guard.
+    fn edit_budget(&mut self) {
+        if self.chance.percent(25) {
+            self.log(|| "user: every EtcdMember is dormant".into());
+            let all: Vec<M> = self.server.members.iter().map(|o| o.m).collect();
+            for m in all {
+                self.server.edit_member(m, |o| o.view.dormant = true);
+                let pod = self.server.pod(m).map(|p| p.view.uid.clone());
+                self.ledger.condemned.extend(pod);
+            }
+            return;
+        }
+        let rv = self.server.new_version();
+        let floor = self.chance.below(4) as usize;
+        let state = match self.chance.below(4) {
+            0 => None,
+            1 if self.server.budget.is_none() => Some(BudgetState::Foreign),
+            2 => Some(BudgetState::Present { min_available: floor, right: true }),
+            _ => Some(BudgetState::Present { min_available: floor, right: false }),
+        };
+        self.log(|| format!("user: the budget is {state:?}"));
+        let edited = |state| BudgetObj { rv, state, behind: true };
+        match (&mut self.server.budget, state) {
+            (Some(b), Some(_)) if b.state == BudgetState::Foreign => {}
+            (budget @ Some(_), state) => *budget = state.map(edited),
+            (budget @ None, Some(BudgetState::Foreign)) => *budget = Some(edited(BudgetState::Foreign)),
+            (None, _) => {}
         }
     }
 
@@ -308,6 +340,10 @@ impl World {
                 *service = ServiceState::Absent;
                 return true;
             }
+        }
+        if self.server.budget.is_some_and(|b| b.state == BudgetState::Foreign) {
+            self.server.budget = None;
+            return true;
         }
         let foreign = self.server.pvcs.iter().any(|v| !v.view.ours);
         if foreign {

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use etcd_operator_core::{
     etcd::{Look, MemberList},
     ids::{MemberId, PeerUrl, Uid},
-    member::is_volume_doomed,
     membership::{Call, Change, Doubt, Evidence, STEADY, Verdict},
     time::{Time, timeouts},
     view::{ListFact, Presence},
+    volume::is_volume_doomed,
 };
 
 use super::{
@@ -181,7 +181,6 @@ impl Operator {
             second_look: turn.second.as_ref(),
             doomed: self.is_doomed(change.peer_url()),
             restarting: self.restarting(guard, w.now),
-            other_permit: self.other_permit(change.peer_url()),
             doubt: guard.doubt.as_ref(),
         };
         let verdict = mutants::judge(w.mutant, &change, &evidence);
@@ -213,11 +212,6 @@ impl Operator {
         let (id, pod, until) = guard.granted.as_ref()?;
         let there = self.stores.pods.as_ref()?.iter().any(|p| p.view.uid == *pod);
         (there && now < *until).then_some(*id)
-    }
-
-    fn other_permit(&self, peer_url: &PeerUrl) -> bool {
-        let members = self.stores.members.as_deref().unwrap_or_default();
-        members.iter().any(|o| o.view.permit.is_some() && o.view.peer_url != *peer_url)
     }
 
     /// Whether the stores show that the volume of the member at this peer URL is lost.

@@ -8,8 +8,8 @@ use etcd_operator_core::{
     roll::{Blueprint, Permit},
     time::Time,
     view::{
-        ClusterRecord, ClusterView, JoinInstruction, MemberRecord, MemberView, PodView, PvcView, ServiceKind,
-        ServiceState,
+        BudgetState, ClusterRecord, ClusterView, JoinInstruction, MemberRecord, MemberView, PodView, PvcView,
+        ServiceKind, ServiceState,
     },
 };
 
@@ -53,6 +53,15 @@ pub(crate) struct PvcObj {
     pub(crate) volume: usize,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BudgetObj {
+    pub(crate) rv: u64,
+    pub(crate) state: BudgetState,
+    /// It came, or was edited by hand, when what it guards had gone on without it: until it is put right it
+    /// is as little use as none.
+    pub(crate) behind: bool,
+}
+
 /// One kind's objects. Shared, so that a store is filled by a cheap copy.
 pub(crate) type Kind<T> = Vec<Arc<T>>;
 
@@ -60,6 +69,7 @@ pub(crate) type Kind<T> = Vec<Arc<T>>;
 pub(crate) struct Server {
     pub(crate) cluster: Option<Arc<ClusterObj>>,
     pub(crate) services: [ServiceState; 2],
+    pub(crate) budget: Option<BudgetObj>,
     pub(crate) members: Kind<MemberObj>,
     pub(crate) pods: Kind<PodObj>,
     pub(crate) pvcs: Kind<PvcObj>,
@@ -73,23 +83,87 @@ pub(crate) struct Server {
 /// One write to the API server, with the preconditions that it carries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ApiCall {
-    Status { rv: u64, record: ClusterRecord, conditions: u64 },
+    Status {
+        rv: u64,
+        record: ClusterRecord,
+        conditions: u64,
+    },
     PutService(ServiceKind),
-    CreateMember { seed: bool },
-    DeleteMember { m: M, rv: u64 },
-    Update { m: M, rv: u64, blueprint: Blueprint, permit: Option<Permit> },
-    ClearPermit { m: M, rv: u64 },
-    Dormant { m: M, rv: u64, dormant: bool },
-    RecordJoin { m: M, rv: u64, initial_cluster: String },
-    Record { m: M, rv: u64, record: MemberRecord },
-    Release { m: M, rv: u64 },
-    CreatePvc { m: M },
-    PatchPvc { m: M, uid: Uid },
-    DeletePvc { m: M, uid: Uid },
-    CreatePod { m: M, instruction: JoinInstruction, generation: u64, blueprint: Blueprint },
-    DeletePod { m: M, uid: Uid },
-    EvictPod { m: M, uid: Uid },
-    PatchPod { m: M, rv: u64, instruction: JoinInstruction, voter_label: bool },
+    /// A create without a version, else a patch.
+    PutBudget {
+        rv: Option<u64>,
+        floor: usize,
+    },
+    DeleteBudget {
+        rv: u64,
+    },
+    CreateMember {
+        seed: bool,
+    },
+    DeleteMember {
+        m: M,
+        rv: u64,
+    },
+    Update {
+        m: M,
+        rv: u64,
+        blueprint: Blueprint,
+        permit: Option<Permit>,
+    },
+    ClearPermit {
+        m: M,
+        rv: u64,
+    },
+    Dormant {
+        m: M,
+        rv: u64,
+        dormant: bool,
+    },
+    RecordJoin {
+        m: M,
+        rv: u64,
+        initial_cluster: String,
+    },
+    Record {
+        m: M,
+        rv: u64,
+        record: MemberRecord,
+    },
+    Release {
+        m: M,
+        rv: u64,
+    },
+    CreatePvc {
+        m: M,
+    },
+    PatchPvc {
+        m: M,
+        uid: Uid,
+    },
+    DeletePvc {
+        m: M,
+        uid: Uid,
+    },
+    CreatePod {
+        m: M,
+        instruction: JoinInstruction,
+        generation: u64,
+        blueprint: Blueprint,
+    },
+    DeletePod {
+        m: M,
+        uid: Uid,
+    },
+    EvictPod {
+        m: M,
+        uid: Uid,
+    },
+    PatchPod {
+        m: M,
+        rv: u64,
+        instruction: JoinInstruction,
+        voter_label: bool,
+    },
 }
 
 impl ApiCall {
@@ -98,6 +172,8 @@ impl ApiCall {
         match self {
             ApiCall::Status { .. } => "ClusterStatus",
             ApiCall::PutService(_) => "PutService",
+            ApiCall::PutBudget { .. } => "PutBudget",
+            ApiCall::DeleteBudget { .. } => "DeleteBudget",
             ApiCall::CreateMember { .. } => "CreateMember",
             ApiCall::DeleteMember { .. } => "DeleteMember",
             ApiCall::Update { permit: None, .. } => "UpdateMember",
@@ -119,9 +195,11 @@ impl ApiCall {
     }
 
     /// All names.
-    pub(crate) const NAMES: [&'static str; 19] = [
+    pub(crate) const NAMES: [&'static str; 21] = [
         "ClusterStatus",
         "PutService",
+        "PutBudget",
+        "DeleteBudget",
         "CreateMember",
         "DeleteMember",
         "UpdateMember",
@@ -197,6 +275,7 @@ impl Server {
         Server {
             cluster: Some(Arc::new(ClusterObj { rv: 1, view, conditions: 0 })),
             services: [ServiceState::Absent; 2],
+            budget: None,
             members: vec![],
             pods: vec![],
             pvcs: vec![],
@@ -215,6 +294,10 @@ impl Server {
     fn next(&mut self) -> u64 {
         self.counter += 1;
         self.counter
+    }
+
+    pub(crate) fn new_version(&mut self) -> u64 {
+        self.next()
     }
 
     pub(crate) fn new_uid(&mut self, of: &str) -> Uid {
@@ -306,6 +389,20 @@ impl Server {
                     *state = ServiceState::Right;
                 }
                 mine && self.cluster.is_some()
+            }
+            ApiCall::PutBudget { rv, floor } => {
+                // A create of a name that is taken is refused, a patch of another version too.
+                let right = self.budget.map(|b| b.rv) == *rv && self.cluster.is_some();
+                if right && self.budget.is_none_or(|b| b.state != BudgetState::Foreign) {
+                    let state = BudgetState::Present { min_available: *floor, right: true };
+                    self.budget = Some(BudgetObj { rv: self.next(), state, behind: false });
+                }
+                right
+            }
+            ApiCall::DeleteBudget { rv } => {
+                let right = self.budget.is_some_and(|b| b.rv == *rv);
+                self.budget = self.budget.filter(|_| !right);
+                right
             }
             ApiCall::CreateMember { seed } => {
                 if self.cluster.is_none() {
@@ -446,6 +543,7 @@ impl Server {
         let before = (self.members.len(), self.pods.len(), self.pvcs.len(), self.counter);
         if self.cluster.as_ref().is_some_and(|c| c.view.deleting) {
             self.cluster = None;
+            self.budget = None;
         }
         if self.cluster.is_none() {
             let all: Vec<M> =

@@ -2,7 +2,7 @@
 //! etcd's own rules, and actors that carry out the real decisions one effect at a time. Time is
 //! virtual, all chance comes from one seed, and no I/O is done.
 //!
-//! Reading order: [`kube`] and [`etcd`] (the rules of the world), [`actors`] and [`guard`] (who
+//! Reading order: [`kube`] and [`etcd`] (the rules of the world), [`stores`], [`actors`] and [`guard`] (who
 //! decides when, on which view), [`faults`] (what goes wrong), [`schedule`] (one random run),
 //! [`properties`] (what must hold), [`mutants`] (planted faults), [`coverage`] (what was hit).
 
@@ -16,4 +16,5 @@ pub(crate) mod mutants;
 pub(crate) mod properties;
 pub(crate) mod run;
 pub(crate) mod schedule;
+pub(crate) mod stores;
 pub(crate) mod world;

@@ -4,12 +4,13 @@
 use etcd_operator_core::{
     cluster::{self, ClusterAction, ClusterDecision},
     departure::{self, Departure},
+    disruption,
     etcd::{Look, quorum},
     ids::MemberName,
     member::{self, MemberAction, MemberDecision},
     membership::{self, Call, Change, Evidence, Verdict},
     reason::Reason,
-    view::{ClusterSituation, JoinInstruction, MemberSituation, Presence},
+    view::{BudgetState, ClusterSituation, JoinInstruction, MemberSituation, Presence},
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,12 +49,14 @@ pub(crate) enum Mutant {
     FrozenJoinList,
     /// Nobody promotes the last learner.
     NeverPromoted,
+    /// The disruption budget counts the voters that are wanted, and not those that there are.
+    FloorOfTheTarget,
     /// The judge's clock runs on while it looks, so that its list may be older than the doubt's end.
     ClockOfTheCall,
 }
 
 impl Mutant {
-    pub(crate) const ALL: [Mutant; 18] = [
+    pub(crate) const ALL: [Mutant; 19] = [
         Mutant::QuorumOffByOne,
         Mutant::StaleList,
         Mutant::SecondAdd,
@@ -71,6 +74,7 @@ impl Mutant {
         Mutant::LabelTooEarly,
         Mutant::FrozenJoinList,
         Mutant::NeverPromoted,
+        Mutant::FloorOfTheTarget,
         Mutant::ClockOfTheCall,
     ];
 }
@@ -195,8 +199,24 @@ pub(crate) fn decide_cluster(mutant: Option<Mutant>, s: &ClusterSituation) -> Cl
         ClusterDecision::Wait(Reason::AllMembersLost) if mutant == Some(Mutant::SeedAgain) => {
             ClusterDecision::Act(ClusterAction::CreateMember { seed: true })
         }
+        ClusterDecision::Act(ClusterAction::PutBudget { min_available, blocks })
+            if mutant == Some(Mutant::FloorOfTheTarget) =>
+        {
+            let floor = quorum(s.wanted().unwrap_or(1));
+            let there = BudgetState::Present { min_available: floor, right: true };
+            if s.budget == there {
+                let counted = BudgetState::Present { min_available, right: true };
+                return cluster::decide(&ClusterSituation { budget: counted, ..s.clone() });
+            }
+            ClusterDecision::Act(ClusterAction::PutBudget { min_available: floor, blocks })
+        }
         real => real,
     }
+}
+
+/// [`disruption::covers_label`].
+pub(crate) fn covers_label(mutant: Option<Mutant>, s: &ClusterSituation, m: &MemberName) -> bool {
+    mutant == Some(Mutant::FloorOfTheTarget) || disruption::covers_label(s, m)
 }
 
 /// [`departure::departure`].

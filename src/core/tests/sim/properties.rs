@@ -7,7 +7,7 @@ use etcd_operator_core::{
     ids::{MemberId, Uid},
     membership::{Call, Change, STEADY},
     time::Time,
-    view::JoinInstruction,
+    view::{BudgetState, JoinInstruction},
 };
 
 use super::{
@@ -22,7 +22,7 @@ pub(crate) struct Ledger {
     /// The volume on which a member first ran.
     first_volume: BTreeMap<M, Uid>,
     /// Pods of members that were parked. One may still go when the member is woken meanwhile.
-    condemned: BTreeSet<Uid>,
+    pub(crate) condemned: BTreeSet<Uid>,
     /// Pods that were ended for a restart.
     restarted: Vec<Uid>,
     /// A person took the finalizers off or removed members by hand: some things are then not ours.
@@ -131,9 +131,54 @@ impl World {
         {
             self.ledger.condemned.insert(pod.view.uid.clone());
         }
-        if let ApiCall::PatchPod { m, voter_label: true, .. } = call {
-            self.acknowledge(*m);
+        match call {
+            ApiCall::PatchPod { m, voter_label: true, .. } => {
+                self.acknowledge(*m);
+                self.check_budget();
+            }
+            // Until it came there was none, which was worse.
+            ApiCall::PutBudget { rv: None, .. } => {
+                let behind = self.evictions_lose().is_some();
+                if let Some(budget) = &mut self.server.budget {
+                    budget.behind = behind;
+                }
+            }
+            ApiCall::PutBudget { .. } => self.check_budget(),
+            _ => {}
         }
+    }
+
+    /// While every voter runs, evictions that the budget allows leave a quorum.
+    fn check_budget(&mut self) {
+        if let Some(words) = self.evictions_lose() {
+            self.violated(|| words);
+        }
+    }
+
+    /// How evictions that the budget allows would lose the quorum; none if they would not, if a voter is down
+    /// anyway or not wanted up, or if it is not the operator's budget.
+    fn evictions_lose(&self) -> Option<String> {
+        let budget = self.server.budget.filter(|b| !b.behind)?;
+        let BudgetState::Present { min_available: floor, .. } = budget.state else { return None };
+        let index = self.main_instance()?;
+        let pods = self.server.pods.iter().filter(|p| p.view.voter_label && !p.view.deleting);
+        let process = |pod: &Uid| self.etcd.processes.iter().find(|p| p.pod == *pod && p.instance == index);
+        let labelled: Vec<MemberId> = pods.filter_map(|p| Some(process(&p.view.uid)?.id)).collect();
+        let voters: Vec<MemberId> = self.etcd.instances[index].voters().map(|l| l.id).collect();
+        let asleep = self.server.members.iter().any(|o| o.view.dormant);
+        if asleep || self.etcd.alive_voters(index) < voters.len() {
+            return None;
+        }
+        let voting = labelled.iter().filter(|id| voters.contains(id)).count();
+        let evicted = labelled.len().saturating_sub(floor).min(voting);
+        let left = voters.len() - evicted;
+        (left < quorum(voters.len())).then(|| {
+            format!(
+                "evictions may leave {left} of {} voters: the floor is {floor}, {} Pods are labelled",
+                voters.len(),
+                labelled.len()
+            )
+        })
     }
 
     /// Clients can write through this member from now on.
@@ -246,6 +291,7 @@ impl World {
         if voters == 0 || learners > 1 {
             self.violated(|| format!("{call:?} left {voters} voters and {learners} learners"));
         }
+        self.check_budget();
     }
 
     /// A container is about to start on this volume.
@@ -276,6 +322,7 @@ impl World {
             self.violated(|| format!("m{m} votes again with an empty log"));
         }
         self.acknowledge(m);
+        self.check_budget();
     }
 
     /// The cluster that the status records, or the newest.
@@ -363,6 +410,10 @@ impl World {
             if !whole {
                 return Some(format!("m{} is a voter and lacks an object, its label or its process", l.m));
             }
+        }
+        let floor = BudgetState::Present { min_available: quorum(wanted), right: true };
+        if self.server.budget.is_none_or(|b| b.state != floor) {
+            return Some(format!("the budget of {wanted} voters is {:?}", self.server.budget));
         }
         let (members, pods, pvcs) =
             (self.server.members.len(), self.server.pods.len(), self.server.pvcs.len());
