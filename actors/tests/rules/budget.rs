@@ -31,7 +31,7 @@ async fn a_replacement_is_labelled_after_the_floor_rose_and_the_floor_falls_afte
     let puts: Vec<usize> = (0..done.len()).filter(|n| done[*n].verb == "PutBudget").collect();
     let patches = |member: &str| {
         let of = |n: &usize| done[*n].verb == "PatchPod" && done[*n].member == member;
-        (0..done.len()).filter(of).next_back().unwrap_or_else(|| panic!("{member}: {done:#?}"))
+        (0..done.len()).rfind(of).unwrap_or_else(|| panic!("{member}: {done:#?}"))
     };
     let [rose, fell] = puts[..] else { panic!("{done:#?}") };
     assert!(rose < patches(&new) && patches(&new) < fell, "{done:#?}");

@@ -333,7 +333,11 @@ impl World {
 
     /// Whether what is left of volumes and objects can still make a quorum.
     pub(crate) fn recoverable(&self) -> bool {
-        let Some(index) = self.main_instance() else { return true };
+        let Some(index) = self.main_instance() else {
+            // What a seed formed on a volume that is on its way out may be recorded all the same, and is lost then.
+            let lost = |v: &super::kube::PvcObj| v.view.deleting && self.etcd.volumes[v.volume].is_some();
+            return !self.server.pvcs.iter().any(|v| lost(v));
+        };
         let i = &self.etcd.instances[index];
         let intact = |l: &&super::etcd::Listed| {
             if self.server.memory {
