@@ -138,7 +138,7 @@ async fn a_cluster_that_cannot_be_read_live_lets_no_member_go() {
 
 // LS-08
 #[tokio::test(start_paused = true)]
-async fn a_member_whose_volume_was_replaced_is_not_started_on_it() {
+async fn a_member_whose_volume_was_replaced_is_not_started_on_it_and_is_itself_replaced() {
     let world = World::with_formed(3).await;
     let member = world.members("c")[2].clone();
     let now = world.now();
@@ -153,5 +153,7 @@ async fn a_member_whose_volume_was_replaced_is_not_started_on_it() {
     });
     world.run_for(secs(600)).await;
     assert!(world.at(|s| !s.truth.pods.contains_key(&member)));
-    assert_eq!(world.degraded("c"), "VolumeReplaced");
+    let members = world.members("c");
+    assert!(members.len() == 3 && !members.contains(&member), "{members:?}");
+    assert_eq!(world.degraded("c"), "Reconciled");
 }

@@ -240,6 +240,9 @@ impl World {
 
     /// A volume is lost, replaced by another of its name, emptied, or taken by somebody else.
     fn lose_data(&mut self) {
+        if self.server.memory {
+            return;
+        }
         let Some(m) = self.some_member() else { return };
         let pvc = self.server.pvc(m).cloned();
         let used = pvc.as_ref().is_some_and(|v| {

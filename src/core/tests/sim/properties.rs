@@ -336,7 +336,7 @@ impl World {
         let Some(index) = self.main_instance() else {
             // What a seed formed on a volume that is on its way out may be recorded all the same, and is lost then.
             let lost = |v: &super::kube::PvcObj| v.view.deleting && self.etcd.volumes[v.volume].is_some();
-            return !self.server.pvcs.iter().any(|v| lost(v));
+            return !self.server.memory && !self.server.pvcs.iter().any(|v| lost(v));
         };
         let i = &self.etcd.instances[index];
         let intact = |l: &&super::etcd::Listed| {
