@@ -10,6 +10,7 @@ use std::{sync::Arc, time::Duration};
 
 use etcd_operator_core::{
     cluster::{ClusterAction, ClusterDecision, STEADY_LOOK, decide, is_about_to_show},
+    healing::is_replacement,
     ids::MemberName,
     pause::is_paused,
     reason::Reason,
@@ -183,8 +184,9 @@ impl Actor for ClusterSupervisor {
     async fn post_stop(
         &self,
         myself: ActorRef<SupervisorMsg>,
-        _: &mut SupervisorState,
+        state: &mut SupervisorState,
     ) -> Result<(), ActorProcessingErr> {
+        state.context.replacements.leave(&state.key.uid);
         // Ending would kill the guard in the middle of a call; this lets it finish its turn first.
         myself.stop_children_and_wait(Some("the supervisor ends".into()), Some(GUARD_STOP)).await;
         Ok(())
@@ -410,6 +412,12 @@ impl SupervisorState {
             }
             // Done a moment ago: the store is behind, and its next news wakes us.
             ClusterDecision::Act(action) if self.just_did(&action, now) => JUST_DONE,
+            // Its turn comes when a cluster before it is whole again.
+            ClusterDecision::Act(ClusterAction::DeleteMember { why, .. })
+                if is_replacement(why) && !self.context.replacements.enter(&self.key.uid, now) =>
+            {
+                self.pace.stretched(Duration::from_secs(1))
+            }
             ClusterDecision::Act(action) => {
                 self.context.metrics.acted(action.name());
                 let name = self.pending_name.clone().unwrap_or_else(|| self.context.fresh_name(&self.key));
@@ -427,7 +435,9 @@ impl SupervisorState {
             ClusterDecision::Wait(Reason::MembersUnhealthy | Reason::NotKnownYet | Reason::InProgress) => {
                 self.pace.stretched(Duration::from_secs(1))
             }
-            ClusterDecision::Wait(_) | ClusterDecision::HandsOff { .. } | ClusterDecision::Settled => {
+            ClusterDecision::Wait(_) | ClusterDecision::HandsOff { .. } => STEADY_LOOK,
+            ClusterDecision::Settled => {
+                self.context.replacements.leave(&self.key.uid);
                 STEADY_LOOK
             }
         }

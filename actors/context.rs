@@ -7,6 +7,7 @@ use etcd_operator_etcd::{MemberReader, MembershipWriter};
 
 use crate::{
     clock::Clock,
+    limits::Replacements,
     metrics::Metrics,
     ports::{ClusterKey, Hands, Sight},
 };
@@ -34,6 +35,8 @@ pub struct Context {
     /// Whether this process owns the cluster's shard for longer than this. Asked right before each
     /// membership call; writes to the API server ask at their own gate.
     pub owns_for: Arc<dyn Fn(Duration) -> bool + Send + Sync>,
+    /// How many clusters may be replacing a lost member at once.
+    pub replacements: Replacements,
     /// Makes a name for a member to be created, never the same twice.
     pub names: Arc<dyn Fn(&str) -> MemberName + Send + Sync>,
 }

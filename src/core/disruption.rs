@@ -12,6 +12,7 @@ use crate::{
     cluster::{ClusterAction, ClusterDecision},
     etcd::quorum,
     ids::{MemberName, PeerUrl},
+    pause::parks,
     reason::Reason,
     report::{Condition, Verdict},
     view::{BudgetState, ClusterRecord, ClusterSituation, MemberFacts},
@@ -105,13 +106,18 @@ pub(crate) fn condition(s: &ClusterSituation, record: &ClusterRecord) -> Option<
 /// The Pod of each EtcdMember is wanted gone; or none is left of those that etcd listed. Without a list, no
 /// EtcdMember in sight may mean that nobody has looked.
 fn nobody_is_wanted_up(s: &ClusterSituation) -> bool {
-    s.members.iter().all(|m| m.member.dormant) && (!s.members.is_empty() || s.list.list().is_some())
+    s.members.iter().all(|m| sleeps(s, m)) && (!s.members.is_empty() || s.list.list().is_some())
+}
+
+/// Whether its Pod is wanted gone: `spec.dormant` counts in a cluster that is to be paused and in no other.
+fn sleeps(s: &ClusterSituation, m: &MemberFacts) -> bool {
+    m.member.dormant && parks(s)
 }
 
 /// The voters that the budget counts on, or `target` if that is more; 0 if no voter is known. `also` counts as one
 /// whatever the list says: it is about to be treated as a voter.
 fn covered(s: &ClusterSituation, target: usize, also: Option<&MemberName>) -> usize {
-    let counts = |m: &MemberFacts| !m.member.dormant && (votes(s, m) || Some(&m.member.name) == also);
+    let counts = |m: &MemberFacts| !sleeps(s, m) && (votes(s, m) || Some(&m.member.name) == also);
     let known = s.members.iter().filter(|m| counts(m)).count();
     // A voter that no EtcdMember accounts for has no Pod of ours, and counts for the quorum all the same.
     let strange = s.list.list().map_or(0, |list| {

@@ -34,6 +34,14 @@ pub(crate) fn repair(s: &ClusterSituation, staying: &[&MemberFacts]) -> Option<C
     lost.map(|(m, why)| delete(m, why))
 }
 
+/// Whether a deletion for this reason replaces a lost member, as against one that the spec asks for.
+pub fn is_replacement(why: Reason) -> bool {
+    !matches!(
+        why,
+        Reason::ScalingDown | Reason::AnotherMemberFirst | Reason::SpecChanged | Reason::VersionDiffers
+    )
+}
+
 /// Why a member is lost, if it is.
 pub fn lost(s: &ClusterSituation, m: &MemberFacts) -> Option<Reason> {
     let list = s.list.list()?;

@@ -38,6 +38,10 @@ pub(crate) struct Args {
     #[arg(long, env = "ETCD_IMAGE_REPOSITORY", default_value = "quay.io/coreos/etcd")]
     pub(crate) etcd_image_repository: String,
 
+    /// So many clusters may be replacing a lost member at the same time; 0 replaces none.
+    #[arg(long, default_value = "5")]
+    pub(crate) max_concurrent_replacements: usize,
+
     /// Watch only these namespaces, separated by commas. Default: all.
     #[arg(long, env = "WATCH_NAMESPACE", value_delimiter = ',')]
     pub(crate) watch_namespace: Vec<String>,

@@ -2,7 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use etcd_operator_actors::{Clock, Context, EtcdPorts, Kubernetes, LaunchError, Metrics, News, Running};
+use etcd_operator_actors::{
+    Clock, Context, EtcdPorts, Kubernetes, LaunchError, Metrics, News, Replacements, Running,
+};
 use etcd_operator_api::names;
 use etcd_operator_etcd::{Channels, Dialer, Etcd, MemberReader, MembershipWriter};
 use etcd_operator_kubernetes::{
@@ -100,6 +102,7 @@ pub(crate) async fn run(args: Args) -> Result<End, RunError> {
         cluster_domain,
         operator_image: _, // For the Jobs of snapshots, which this build refuses.
         etcd_image_repository,
+        max_concurrent_replacements,
         watch_namespace,
         kubeconfig,
         log: _,
@@ -154,6 +157,7 @@ pub(crate) async fn run(args: Args) -> Result<End, RunError> {
             let ownership = ownership.clone();
             Arc::new(move |needed| ownership.valid_for(needed))
         },
+        replacements: Replacements::new(max_concurrent_replacements),
         names: Arc::new(|cluster| format!("{cluster}-{}", names::suffix(rand::random())).into()),
     });
     tokio::select! {

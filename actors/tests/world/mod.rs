@@ -15,7 +15,7 @@ mod sight;
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use etcd_operator_actors::{
-    Clock, ClusterKey, Context, Intake, Metrics, Operator, OperatorArgs, OperatorMsg, WakerSlot,
+    Clock, ClusterKey, Context, Intake, Metrics, Operator, OperatorArgs, OperatorMsg, Replacements, WakerSlot,
 };
 use etcd_operator_core::{
     etcd::MemberList,
@@ -120,6 +120,7 @@ impl World {
             etcd: Arc::new(FakeEtcd(self.shared.clone())),
             clock: self.shared.clock.clone(),
             metrics,
+            replacements: Replacements::new(5),
             names,
         });
         let (intake, slot) = (Intake::default(), WakerSlot::default());

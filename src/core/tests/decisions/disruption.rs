@@ -70,8 +70,9 @@ fn a_budget_that_guards_nobody_is_deleted_and_only_then() {
         m
     };
     let deletes = |s: &ClusterSituation| decide(s) == ClusterDecision::Act(ClusterAction::DeleteBudget);
-    assert!(deletes(&with(present(2), cluster(3, (0..3).map(asleep).collect()))));
-    assert!(deletes(&with(present(2), unlisted(cluster(3, (0..3).map(asleep).collect())))));
+    assert!(deletes(&with(present(2), cluster(0, (0..3).map(asleep).collect()))));
+    assert!(!deletes(&with(present(2), cluster(3, (0..3).map(asleep).collect()))), "set by hand");
+    assert!(deletes(&with(present(2), unlisted(cluster(0, (0..3).map(asleep).collect())))));
     assert!(deletes(&with(present(2), cluster(3, vec![]))));
     assert!(!deletes(&with(present(2), unlisted(cluster(3, vec![])))), "nobody may have looked");
     let lost = report(&with(present(2), cluster(3, vec![]))).progressing;

@@ -68,6 +68,7 @@ fn a_paused_cluster_wakes_with_the_member_that_it_has() {
     let mut s = paused();
     s.cluster.replicas = 3;
     s.cluster.recorded.target = cluster(3, vec![]).cluster.recorded.target;
+    s.budget = BudgetState::Present { min_available: 2, right: true };
     let wake = ClusterAction::WakeMember { name: "m1".into(), uid: "uid1".into() };
     assert_eq!(decide(&s), ClusterDecision::Act(wake));
 }

@@ -213,7 +213,9 @@ fn fair(w: &mut World) -> Option<u64> {
     let promotes = |f: &super::world::Flight| {
         matches!(f.call, etcd_operator_core::membership::Call::Promote(_)) && (f.in_log || f.lands.is_some())
     };
-    let doomed = w.server.memory && w.flights.iter().any(promotes);
+    let calls =
+        w.operator.as_ref().and_then(|op| op.guard.as_ref()).is_some_and(super::guard::Guard::about_to_call);
+    let doomed = w.server.memory && (calls || w.flights.iter().any(promotes));
     let must = !w.ledger.by_hand && !doomed && w.recoverable();
     let mut idle = 0;
     for n in 0..ROUNDS {
