@@ -1,5 +1,5 @@
 //! What it costs to keep clusters on a real Kubernetes: growing, shrinking with the leader among those who leave,
-//! and being left alone.
+//! pausing, rolling, losing a member in memory, and being left alone.
 //!
 //! Run as `make bench-life`. `BENCH_REST_MINUTES` sets how long the clusters are left alone (10), `BENCH_RUNS`
 //! how often one grows and shrinks (3).
@@ -10,12 +10,13 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use etcd_operator_api::{EtcdCluster, EtcdMember, labels};
-use etcd_operator_testbed::{Context as _, Error, Result};
+use etcd_operator_api::{EtcdCluster, EtcdClusterSpec, EtcdMember, StorageMedium, StorageSpec, labels};
+use etcd_operator_testbed::{Context as _, Error, Result, object};
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams};
-use serde_json::Value;
+use serde_json::{Value, json};
 use stage::figures::{Table, Unit, list, median};
 use stage::process::load;
 use stage::{Clusters, Stage, VERSION, number, say};
@@ -39,6 +40,7 @@ async fn bench() -> Result<Table> {
     let stage = Stage::open().await?;
     let before = load();
     grow_and_shrink(&stage, &mut table).await?;
+    through_life(&stage, &mut table).await?;
     rest(&stage, &mut table).await?;
     table.note(format!("the machine's load was {before} at the start, {} at the end", load()));
     stage.close().await?;
@@ -72,6 +74,60 @@ async fn grow_and_shrink(stage: &Stage, table: &mut Table) -> Result<()> {
     let (up, down, led) = (list(&up), list(&down), list(&led));
     table.note(format!("\ntimes in seconds: grow {up}; shrink {down}; shrink without the leader {led}"));
     Ok(())
+}
+
+/// A pause and its end, a changed spec on its way to three members, and a member in memory that loses its Pod.
+async fn through_life(stage: &Stage, table: &mut Table) -> Result<()> {
+    let runs = number("BENCH_RUNS", 3).max(1);
+    let (mut resumed, mut rolled, mut lost) = (Vec::new(), Vec::new(), Vec::new());
+    for run in 1..=runs {
+        let clusters = Clusters::none(stage, "life").await?;
+        clusters.ready("db", 3, clusters.apply("db", 3).await?).await?;
+        tokio::time::sleep(SETTLE).await;
+        clusters.scale("db", 0).await?;
+        clusters.paused("db").await?;
+        resumed.push(clusters.ready("db", 3, clusters.scale("db", 3).await?).await?);
+        tokio::time::sleep(SETTLE).await;
+        let resources = json!({"resources": {"requests": {"cpu": "60m", "memory": "96Mi"}}});
+        rolled.push(clusters.ready("db", 3, clusters.edit("db", resources).await?).await?);
+        lost.push(lose_memory(&clusters).await?);
+        clusters.clear().await?;
+        let shown = [&resumed, &rolled, &lost].map(|times| list(&times[times.len() - 1..]));
+        say(&format!(
+            "run {run} of {runs}: resumed in {} s, rolled in {} s, a member in memory replaced in {} s",
+            shown[0], shown[1], shown[2]
+        ));
+    }
+    table.time(format!("resume from a pause to three, median of {runs}"), 18.0, median(&resumed));
+    table.time(format!("roll three members, median of {runs}"), 30.0, median(&rolled));
+    table.time(format!("replace a member in memory, median of {runs}"), 8.0, median(&lost));
+    let (resumed, rolled, lost) = (list(&resumed), list(&rolled), list(&lost));
+    table.note(format!("\ntimes in seconds: resume {resumed}; roll {rolled}; memory {lost}"));
+    Ok(())
+}
+
+/// How long three members in memory are not three after one Pod was deleted.
+async fn lose_memory(clusters: &Clusters) -> Result<Duration> {
+    let mut spec = EtcdClusterSpec::new(VERSION);
+    spec.storage = StorageSpec {
+        size: Quantity("64Mi".into()),
+        medium: StorageMedium::Memory,
+        storage_class_name: None,
+    };
+    clusters.ready("mem", 3, clusters.apply_spec("mem", spec).await?).await?;
+    tokio::time::sleep(SETTLE).await;
+    let members = clusters.api::<EtcdMember>();
+    let of_mem = ListParams::default().labels(&format!("{}=mem", labels::CLUSTER));
+    let all = members.list(&of_mem).await.context("listing EtcdMembers")?.items;
+    // The youngest follows.
+    let youngest = all.iter().max_by_key(|m| (m.creation_timestamp(), m.name_any()));
+    let victim = youngest.map(ResourceExt::name_any).ok_or_else(|| Error::new("there is no member"))?;
+    let since = Instant::now();
+    clusters.api::<Pod>().delete(&victim, &DeleteParams::default()).await.context("deleting a Pod")?;
+    let gone =
+        |member: Option<&EtcdMember>| member.is_none().then_some(()).ok_or_else(|| "it is there".to_owned());
+    object(members, &victim, "the member that lost its Pod is gone", Duration::from_secs(120), gone).await?;
+    clusters.ready("mem", 3, since).await
 }
 
 /// Shrinks from five to three, and the leader is the one whose deletion was asked for.

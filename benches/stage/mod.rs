@@ -18,7 +18,7 @@ use etcd_operator_testbed::{
 };
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use process::Process;
 
@@ -124,6 +124,14 @@ impl Clusters {
     pub async fn apply(&self, name: &str, replicas: i32) -> Result<Instant> {
         let mut spec = EtcdClusterSpec::new(VERSION);
         spec.replicas = replicas;
+        self.apply_spec(name, spec).await
+    }
+
+    /// Applies an EtcdCluster of this spec; returns when that was.
+    ///
+    /// # Errors
+    /// When it is refused.
+    pub async fn apply_spec(&self, name: &str, spec: EtcdClusterSpec) -> Result<Instant> {
         let at = Instant::now();
         let cluster = EtcdCluster::new(name, spec);
         self.api::<EtcdCluster>()
@@ -138,13 +146,39 @@ impl Clusters {
     /// # Errors
     /// When it is refused.
     pub async fn scale(&self, name: &str, replicas: i32) -> Result<Instant> {
+        self.edit(name, json!({"replicas": replicas})).await
+    }
+
+    /// Merges this into the spec; returns when that was.
+    ///
+    /// # Errors
+    /// When it is refused.
+    pub async fn edit(&self, name: &str, spec: Value) -> Result<Instant> {
         let at = Instant::now();
-        let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+        let patch = Patch::Merge(json!({"spec": spec}));
         self.api::<EtcdCluster>()
             .patch(name, &PatchParams::default(), &patch)
             .await
-            .context(format_args!("scaling EtcdCluster {name}"))?;
+            .context(format_args!("editing EtcdCluster {name}"))?;
         Ok(at)
+    }
+
+    /// Waits until the cluster is paused and nothing of it runs.
+    ///
+    /// # Errors
+    /// When it is not so within [`LIMIT`].
+    pub async fn paused(&self, name: &str) -> Result<()> {
+        let what = format!("EtcdCluster {name} paused");
+        object(self.api::<EtcdCluster>(), name, &what, LIMIT, |cluster: Option<&EtcdCluster>| {
+            let all = cluster.ok_or("there is no such EtcdCluster")?.status_or_default().conditions;
+            let available = conditions::find(&all, conditions::AVAILABLE);
+            if available.is_some_and(|c| c.reason == "Paused") {
+                Ok(())
+            } else {
+                Err(format!("{available:?}"))
+            }
+        })
+        .await
     }
 
     /// Waits until the status says that `n` voters serve and nothing is left to do; returns how long after

@@ -57,6 +57,8 @@ use crate::{
         priority = 1,
         json_path = r#".status.conditions[?(@.type=="Progressing")].reason"#
     ),
+    printcolumn(name = "Leader", type_ = "string", priority = 1, json_path = ".status.leader"),
+    printcolumn(name = "DB Size", type_ = "integer", priority = 1, json_path = ".status.dbSizeBytes"),
     printcolumn(name = "Cluster ID", type_ = "string", priority = 1, json_path = ".status.clusterID"),
     validation = (
         "size(self.metadata.name) <= 56",

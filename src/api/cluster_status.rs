@@ -18,6 +18,14 @@ pub struct EtcdClusterStatus {
     /// Voters that answer a linearizable read. Also the count that /scale reports.
     pub ready_members: i32,
 
+    /// The EtcdMember that leads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub leader: Option<String>,
+
+    /// Bytes of the leader's database file, as of the last change of this status or of a quarter of the size.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub db_size_bytes: Option<i64>,
+
     /// Label selector of the cluster's Pods, as text, for /scale.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selector: Option<String>,

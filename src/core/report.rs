@@ -8,6 +8,7 @@ use crate::{
     cluster::{ClusterAction, ClusterDecision, decide, hands_off, outdated_seed},
     disruption,
     etcd::Look,
+    ids::MemberName,
     pause::{self, is_paused},
     reason::Reason,
     roll,
@@ -51,6 +52,10 @@ pub struct Report {
     pub ready_members: Option<usize>,
     /// Members that are known not to run.
     pub broken_members: usize,
+    /// The member that leads; none while nobody says so.
+    pub leader: Option<MemberName>,
+    /// Bytes of the leader's database file.
+    pub db_size: Option<u64>,
     /// A quorum serves clients.
     pub available: Condition,
     /// Something is on its way and within its deadline.
@@ -82,6 +87,8 @@ pub fn report(s: &ClusterSituation) -> Report {
     Report {
         ready_members: ready(s),
         broken_members: s.members.iter().filter(|m| broken(s, m)).count(),
+        leader: leader(s).map(|m| m.member.name.clone()),
+        db_size: leader(s).and_then(|m| m.look.status()).map(|status| status.db_size),
         available: available(s, &record, stop.as_ref()),
         progressing: progressing(s, &record, stop.as_ref()),
         degraded: degraded(s, stop.as_ref()),
@@ -96,6 +103,11 @@ fn spec_warnings(s: &ClusterSituation) -> Option<Condition> {
     let first = s.cluster.warnings.first()?;
     let words: Vec<&str> = s.cluster.warnings.iter().map(|w| w.words.as_str()).collect();
     Some(condition(Verdict::True, first.reason, words.join("; ")))
+}
+
+fn leader(s: &ClusterSituation) -> Option<&MemberFacts> {
+    let id = s.leader()?;
+    s.members.iter().find(|m| m.look.status().is_some_and(|status| status.member_id == id))
 }
 
 /// Whether the last look still says something: one at a learner that is a voter by now does not.

@@ -39,6 +39,10 @@ pub fn cluster(object: &EtcdCluster, report: &Report, now: Time) -> EtcdClusterS
     }
     status.broken_members = i32::try_from(report.broken_members).unwrap_or(i32::MAX);
     status.selector = Some(labels::as_text(&labels::voter_selector(&name)));
+    // Not every voter has been looked at otherwise, and what was said may well be true.
+    if report.ready_members.is_some() {
+        status.leader = report.leader.as_ref().map(ToString::to_string);
+    }
     if let Some(id) = report.record.cluster_id {
         status.cluster_id = Some(id.to_string());
     }
@@ -85,7 +89,18 @@ pub fn cluster(object: &EtcdCluster, report: &Report, now: Time) -> EtcdClusterS
             conditions::remove(&mut status.conditions, conditions::SPEC_WARNINGS);
         }
     }
+    status.db_size_bytes = db_size(object, &status, report.db_size);
     status
+}
+
+/// The size of the database is worth no write of its own until it has changed by a quarter.
+fn db_size(object: &EtcdCluster, status: &EtcdClusterStatus, now: Option<u64>) -> Option<i64> {
+    let before = object.status.as_ref().and_then(|status| status.db_size_bytes);
+    let Some(now) = now.and_then(|bytes| i64::try_from(bytes).ok()) else { return before };
+    let Some(before) = before else { return Some(now) };
+    let moved = now.abs_diff(before) > before.unsigned_abs() / 4;
+    let else_changed = object.status.as_ref() != Some(status);
+    Some(if moved || else_changed { now } else { before })
 }
 
 fn set(

@@ -37,6 +37,8 @@ fn report(object: &EtcdCluster) -> Report {
         },
         ready_members: Some(2),
         broken_members: 1,
+        leader: Some("db-x7k2p".into()),
+        db_size: Some(1_000),
         available: said(Verdict::True, CoreReason::QuorumAvailable, "2 of 3 voters serve"),
         progressing: said(Verdict::True, CoreReason::SpecChanged, "a member is joining"),
         degraded: said(Verdict::True, CoreReason::MembersUnhealthy, "not serving: db-x7k2p"),
@@ -50,6 +52,23 @@ fn every_reason_of_core_has_a_namesake_in_the_api() {
     for core in CoreReason::ALL {
         assert_eq!(core.as_str().parse::<Reason>().map(Reason::as_str), Ok(core.as_str()), "{core}");
     }
+}
+
+#[test]
+fn the_size_of_the_database_is_written_with_other_news_or_when_it_has_moved_by_a_quarter() {
+    let mut object = object();
+    let mut report = report(&object);
+    object.status = Some(cluster(&object, &report, Time(0)));
+    for (bytes, told) in [(1_200, 1_000), (1_251, 1_251), (1_000, 1_251), (900, 900)] {
+        report.db_size = Some(bytes);
+        let status = cluster(&object, &report, Time(0));
+        assert_eq!(status.db_size_bytes, Some(told), "{bytes}");
+        object.status = Some(status);
+    }
+    report.db_size = Some(901);
+    report.leader = Some("db-other".into());
+    let status = cluster(&object, &report, Time(0));
+    assert_eq!((status.db_size_bytes, status.leader.as_deref()), (Some(901), Some("db-other")));
 }
 
 // MT-03

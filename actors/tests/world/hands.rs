@@ -380,6 +380,9 @@ fn merged(old: Option<&Report>, new: &Report) -> Report {
         record: new.record.clone(),
         ready_members: new.ready_members.or(old.ready_members),
         broken_members: new.broken_members,
+        leader: new.leader.clone().or(old.leader.clone()),
+        // No write of its own, as in the real status.
+        db_size: old.db_size.or(new.db_size),
         available: keep(&old.available, &new.available),
         progressing: keep(&old.progressing, &new.progressing),
         degraded: keep(&old.degraded, &new.degraded),

@@ -190,7 +190,7 @@ impl Operator {
             Verdict::Allow(Call::Restart(id)) => {
                 w.coverage.hit("call", "Restart");
                 let Change::Restart { pod_uid, .. } = &change else { return false };
-                w.check_restart(&list, turn.instance, id);
+                w.check_restart(&list, &turn.truth.healthy, id);
                 guard.granted = Some((id, pod_uid.clone(), w.now + RESTART));
                 self.answered_restart(asker, pod_uid.clone(), w.now);
             }

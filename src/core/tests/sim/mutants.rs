@@ -53,10 +53,14 @@ pub(crate) enum Mutant {
     FloorOfTheTarget,
     /// The judge's clock runs on while it looks, so that its list may be older than the doubt's end.
     ClockOfTheCall,
+    /// A member is restarted whoever else is down.
+    RestartAnyTime,
+    /// A pause parks a member while others are there.
+    ParkTooEarly,
 }
 
 impl Mutant {
-    pub(crate) const ALL: [Mutant; 19] = [
+    pub(crate) const ALL: [Mutant; 21] = [
         Mutant::QuorumOffByOne,
         Mutant::StaleList,
         Mutant::SecondAdd,
@@ -76,6 +80,8 @@ impl Mutant {
         Mutant::NeverPromoted,
         Mutant::FloorOfTheTarget,
         Mutant::ClockOfTheCall,
+        Mutant::RestartAnyTime,
+        Mutant::ParkTooEarly,
     ];
 }
 
@@ -119,6 +125,11 @@ pub(crate) fn judge(mutant: Option<Mutant>, change: &Change, e: &Evidence<'_>) -
         Some(Mutant::RemoveWithoutQuorum)
             if matches!(change, Change::Remove { .. })
                 && (waits_for(Reason::AwaitingQuorum) || waits_for(Reason::VoterNotServing)) =>
+        {
+            allow()
+        }
+        Some(Mutant::RestartAnyTime)
+            if matches!(change, Change::Restart { .. }) && waits_for(Reason::VoterNotServing) =>
         {
             allow()
         }
@@ -196,6 +207,11 @@ pub(crate) fn decide_member(mutant: Option<Mutant>, s: &MemberSituation) -> Memb
 /// [`cluster::decide`].
 pub(crate) fn decide_cluster(mutant: Option<Mutant>, s: &ClusterSituation) -> ClusterDecision {
     match cluster::decide(s) {
+        ClusterDecision::Act(ClusterAction::DeleteMember { name, uid, why: Reason::ScalingDown })
+            if mutant == Some(Mutant::ParkTooEarly) && s.wanted() == Some(0) =>
+        {
+            ClusterDecision::Act(ClusterAction::ParkMember { name, uid })
+        }
         ClusterDecision::Wait(Reason::AllMembersLost) if mutant == Some(Mutant::SeedAgain) => {
             ClusterDecision::Act(ClusterAction::CreateMember { seed: true })
         }

@@ -23,6 +23,9 @@ pub(crate) struct Ledger {
     first_volume: BTreeMap<M, Uid>,
     /// Pods of members that were parked. One may still go when the member is woken meanwhile.
     pub(crate) condemned: BTreeSet<Uid>,
+    /// Pods of members in memory that a former life of the operator made late. Kubernetes knows no condition for a
+    /// create, so such a Pod may come after the one that had the data; no client is led to it.
+    late: BTreeSet<Uid>,
     /// Pods that were ended for a restart.
     restarted: Vec<Uid>,
     /// A person took the finalizers off or removed members by hand: some things are then not ours.
@@ -125,6 +128,12 @@ impl World {
     }
 
     pub(crate) fn after_write(&mut self, call: &ApiCall) {
+        if let ApiCall::CreatePod { m, .. } = call
+            && self.landing_late
+            && let Some(pod) = self.server.pod(*m).filter(|p| p.memory.is_some())
+        {
+            self.ledger.late.insert(pod.view.uid.clone());
+        }
         if let ApiCall::CreatePod { m, .. } = call
             && self.server.member(*m).is_some_and(|o| o.view.dormant)
             && let Some(pod) = self.server.pod(*m)
@@ -253,12 +262,10 @@ impl World {
         }
     }
 
-    /// A restart was granted: everybody else serves, or nobody is there who could.
-    pub(crate) fn check_restart(&mut self, list: &MemberList, instance: usize, id: MemberId) {
-        let healthy = self.truly_healthy(instance);
+    /// A restart was granted: when the guard looked everybody else served.
+    pub(crate) fn check_restart(&mut self, list: &MemberList, healthy: &[MemberId], id: MemberId) {
         let down = list.voters().filter(|m| m.id != id && !healthy.contains(&m.id)).count();
-        // One may have ended since the guard looked; two at once are for chance as well, and rare.
-        if down > 1 && list.voters().count() > 2 {
+        if down > 0 {
             self.violated(|| format!("the restart of {id} is granted while {down} others do not serve"));
         }
     }
@@ -302,6 +309,9 @@ impl World {
             self.violated(|| format!("m{m} runs on {volume}, its data is on {first}"));
         }
         let Some(p) = self.etcd.processes.iter().find(|p| p.m == m).cloned() else { return };
+        if self.ledger.late.contains(&p.pod) {
+            return;
+        }
         if formed && self.cluster_stays() {
             let other =
                 self.etcd.instances.iter().enumerate().any(|(n, i)| n != p.instance && i.acknowledged);
