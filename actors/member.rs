@@ -215,6 +215,10 @@ impl MemberState {
         match result {
             Ok(outcome) => {
                 let done = acting.filter(|_| outcome == Outcome::Done);
+                if matches!(done, Some(MemberAction::GrowPvc { .. })) {
+                    self.refused_growth = None;
+                    self.args.board.set_cannot_grow(&self.args.key.uid, None);
+                }
                 if matches!(done, Some(MemberAction::CreatePod { .. })) {
                     let pause = self.pods.failed(self.now());
                     self.note_pods(self.now() + pause);
@@ -315,11 +319,11 @@ impl MemberState {
             // The supervisor stops an actor whose EtcdMember is gone; until then there is nothing to do.
             return self.pace.arm(myself, STEADY_LOOK, MemberMsg::Tick);
         };
+        let mut facts = self.args.board.facts(&mine, now);
+        // What is told of it stays until the answer is another one.
         if self.refused_growth.is_some_and(|at| now.since(at) >= GROW_AGAIN) {
-            self.refused_growth = None;
-            self.args.board.set_cannot_grow(&self.args.key.uid, None);
+            facts.cannot_grow = None;
         }
-        let facts = self.args.board.facts(&mine, now);
         let view = (seen.version.clone(), mine.version.clone(), self.args.board.list());
         if self.viewed.as_ref() != Some(&view) {
             self.viewed = Some(view);

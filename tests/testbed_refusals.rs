@@ -69,8 +69,6 @@ async fn a_spec_that_is_not_supported_yet_is_named_and_nothing_is_made_for_it() 
             json!({"tls": tls, "auth": {"enabled": true, "rootCredentialsSecretRef": secret}}),
         ),
         ("restore", "spec.bootstrap.restore", json!({"bootstrap": {"restore": {"source": source}}})),
-        ("memory", "spec.storage.medium", json!({"storage": {"size": "64Mi", "medium": "Memory"}})),
-        ("none", "spec.replicas", json!({"replicas": 0})),
     ];
     for (name, _, spec) in &cases {
         scene.create(&cluster(name, spec.clone())).await;
@@ -84,11 +82,6 @@ async fn a_spec_that_is_not_supported_yet_is_named_and_nothing_is_made_for_it() 
         assert!(conditions::is_true(&status.conditions, conditions::DEGRADED), "{name}");
     }
     assert_eq!(scene.count().await, [0, 0, 0, 0], "members, Pods, PVCs, Services");
-
-    // The one refusal that an edit may lift.
-    scene.scale("none", 1).await;
-    converged(&scene, "none", 1, LIMIT).await;
-    assert_eq!(scene.count().await, [1, 1, 1, 2], "members, Pods, PVCs, Services");
     scene.finish().await;
 }
 
@@ -99,26 +92,6 @@ async fn a_version_that_no_flag_table_knows_is_refused_until_it_is_corrected() {
     says(&scene, "db", conditions::AVAILABLE, "InvalidSpec", "9.9.9").await;
     assert_eq!(scene.count().await, [0, 0, 0, 0], "members, Pods, PVCs, Services");
     scene.edit("db", json!({"spec": {"version": VERSION}})).await;
-    converged(&scene, "db", 1, LIMIT).await;
-    scene.finish().await;
-}
-
-// A formed cluster whose spec is then changed into one that is refused is left as it is, and says so.
-#[tokio::test]
-async fn a_running_cluster_that_is_paused_by_replicas_0_keeps_running_and_says_why() {
-    let scene = Scene::new("zero").await;
-    scene.cluster("db", 1).await;
-    converged(&scene, "db", 1, LIMIT).await;
-    scene.scale("db", 0).await;
-    says(&scene, "db", conditions::DEGRADED, "FieldNotSupportedYet", "spec.replicas").await;
-    let cluster = scene.get("db").await;
-    assert!(
-        conditions::is_true(&cluster.status_or_default().conditions, conditions::AVAILABLE),
-        "{}",
-        words(&cluster)
-    );
-    assert_eq!(scene.count().await, [1, 1, 1, 2], "members, Pods, PVCs, Services");
-    scene.scale("db", 1).await;
     converged(&scene, "db", 1, LIMIT).await;
     scene.finish().await;
 }

@@ -21,6 +21,13 @@ pub enum Cause {
 /// Words of etcd 3.5 to 3.7 and of what its log and database libraries say, in lower case, and what they mean.
 /// The first that occurs counts.
 const WORDS: &[(&str, Cause)] = &[
+    // What the system refuses, whatever it was asked for: etcd names what it was doing first.
+    ("permission denied", Cause::Configuration),
+    ("no space left", Cause::Configuration),
+    ("read-only file system", Cause::Configuration),
+    ("address already in use", Cause::Configuration),
+    ("too many open files", Cause::Configuration),
+    ("cannot allocate memory", Cause::Configuration),
     // embed/etcd.go and server/etcdserver/corrupt.go: the check before a member serves.
     ("found data inconsistency with peers", Cause::Inconsistent),
     ("checkinitialhashkv", Cause::Inconsistent),
@@ -31,6 +38,9 @@ const WORDS: &[(&str, Cause)] = &[
     ("member count is unequal", Cause::EmptyDataDirectory),
     // storage/wal, walpb, snap and bbolt.
     ("crc mismatch", Cause::Damaged),
+    ("proto: cannot parse", Cause::Damaged),
+    ("proto: wrong wiretype", Cause::Damaged),
+    ("proto: illegal", Cause::Damaged),
     ("walpb:", Cause::Damaged),
     ("wal: ", Cause::Damaged),
     ("failed to open wal", Cause::Damaged),
@@ -42,20 +52,19 @@ const WORDS: &[(&str, Cause)] = &[
     ("checksum error", Cause::Damaged),
     ("freepages:", Cause::Damaged),
     ("page type", Cause::Damaged),
+    ("page expected to be", Cause::Damaged),
     ("unexpected eof", Cause::Damaged),
+    // raft: the log says no more whose it is, or ends before what the member has promised.
     ("tocommit", Cause::Damaged),
+    ("cannot use none as id", Cause::Damaged),
     // What a person set.
-    ("permission denied", Cause::Configuration),
-    ("address already in use", Cause::Configuration),
     ("flag", Cause::Configuration),
     ("certificate", Cause::Configuration),
     ("tls", Cause::Configuration),
     ("x509", Cause::Configuration),
     ("no such host", Cause::Configuration),
-    ("no space left", Cause::Configuration),
     ("invalid value", Cause::Configuration),
     ("should be at least", Cause::Configuration),
-    ("read-only file system", Cause::Configuration),
     ("no such file or directory", Cause::Configuration),
 ];
 
@@ -78,6 +87,9 @@ mod tests {
             "cannot access data directory: open /var/lib/etcd: permission denied",
             "open /etc/etcd/tls/peer/tls.crt: no such file or directory",
             "discovery failed: write /var/lib/etcd/member/wal/0.tmp: no space left on device",
+            "failed to create WAL: mkdir /var/lib/etcd/member/wal.tmp: no space left on device",
+            "failed to open WAL: open /var/lib/etcd/member/wal: permission denied",
+            "failed to open WAL: open /var/lib/etcd/member/wal/0.wal: too many open files",
         ] {
             assert_eq!(cause(words), Cause::Configuration, "{words}");
         }
@@ -87,6 +99,13 @@ mod tests {
     fn words_that_nobody_knows_say_nothing() {
         assert_eq!(cause("its process ended; see its log"), Cause::Unknown);
         assert_eq!(cause(""), Cause::Unknown);
+    }
+
+    // LS-04: what 3.5.35, 3.6.16 and 3.7.3 say of a directory without a write-ahead log.
+    #[test]
+    fn a_member_that_asks_the_others_has_no_data() {
+        let words = "discovery failed: cannot fetch cluster info from peer urls: could not retrieve cluster information from the given URLs";
+        assert_eq!(cause(words), Cause::EmptyDataDirectory);
     }
 
     // LS-11
@@ -103,6 +122,12 @@ mod tests {
             "failed to open WAL: walpb: crc mismatch",
             "failed to read WAL, cannot be repaired: wal: crc mismatch",
             "failed to open database: invalid database",
+            "discovery failed: walpb: crc mismatch: expected: f4894ba9 computed: ddd27510: in file '0000000000000000-0000000000000000.wal' at position: 82152",
+            "discovery failed: proto: cannot parse invalid wire-format data",
+            "discovery failed: proto: wrong wireType = 7 for field Index",
+            "failed to recover v3 backend from snapshot",
+            "assertion failed: Page expected to be: 58, but self identifies as 18446744073709551615",
+            "cannot use none as id",
             "tocommit(8) is out of range [lastIndex(3)]. Was the raft log corrupted, truncated, or lost?",
         ] {
             assert_eq!(cause(words), Cause::Damaged, "{words}");

@@ -18,7 +18,9 @@ pub(crate) fn trouble(s: &ClusterSituation) -> Option<(Reason, String)> {
         if let Some(words) = volume_trouble(s, m).or_else(|| data_trouble(s, m)) {
             return Some(words);
         }
-        if let Some(words) = &m.cannot_grow {
+        // A person may have made the volume large enough meanwhile.
+        let large = m.pvc.present().is_some_and(|pvc| pvc.requested >= m.member.blueprint.size);
+        if let Some(words) = m.cannot_grow.as_ref().filter(|_| !large) {
             return Some((Reason::VolumeCannotGrow, format!("PVC data-{name} cannot grow: {words}")));
         }
         if let Some(words) = &m.refused {

@@ -270,19 +270,29 @@ fn first_sentence(text: Option<&str>) -> String {
     said.chars().take(300).collect()
 }
 
-/// etcd's own last message: of a JSON log line, its `msg` and `error`; times stay out.
+/// etcd's own last message: of a JSON log line, its `msg` and `error`; times stay out. Only of a line that ends the
+/// process: a receiver's "unexpected EOF", logged as an error before somebody kills it, says nothing of its data. The first line of a panic says it
+/// once more, and alone where its stack has pushed the log line out of the 2048 bytes that the kubelet keeps.
 fn last_words(text: Option<&str>) -> String {
-    let lines = text.unwrap_or_default().lines().rev();
-    let said =
-        lines.filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok()).find_map(|line| {
-            let grave = matches!(line["level"].as_str(), Some("fatal" | "panic" | "error"));
-            let message = line["msg"].as_str().filter(|_| grave)?.to_owned();
-            Some(match line["error"].as_str() {
-                Some(error) => format!("{message}: {error}"),
-                None => message,
-            })
-        });
-    let words = said.unwrap_or_else(|| "its process ended; see its log".to_owned());
+    let text = text.unwrap_or_default();
+    let panic = |line: &str| {
+        let start = ["panic: ", "fatal error: "].into_iter().find_map(|start| line.strip_prefix(start));
+        start.map(str::to_owned)
+    };
+    let panicked = text.lines().rev().find_map(panic);
+    let said = text.lines().rev().find_map(|line| {
+        let line: serde_json::Value = serde_json::from_str(line).ok()?;
+        let grave = matches!(line["level"].as_str(), Some("fatal" | "panic"));
+        let message = line["msg"].as_str().filter(|_| grave)?.to_owned();
+        if panicked.as_ref().is_some_and(|panic| *panic != message) {
+            return None;
+        }
+        Some(match line["error"].as_str() {
+            Some(error) => format!("{message}: {error}"),
+            None => message,
+        })
+    });
+    let words = said.or(panicked).unwrap_or_else(|| "its process ended; see its log".to_owned());
     words.chars().take(300).collect()
 }
 

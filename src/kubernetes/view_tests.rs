@@ -224,6 +224,43 @@ fn a_crash_loop_is_one_trouble_from_its_first_end_to_its_first_start() {
     assert_eq!(seen(container(running, terminated, true)).trouble, None, "it is up");
 }
 
+fn words_of(message: &str) -> Option<PodTrouble> {
+    let terminated = json!({"terminated": {"exitCode": 2, "reason": "Error", "message": message}});
+    let back_off = json!({"waiting": {"reason": "CrashLoopBackOff"}});
+    seen(container(back_off, terminated, false)).trouble
+}
+
+// LS-04: as the kubelet keeps them, the last 2048 bytes, of etcd 3.6.16.
+#[test]
+fn a_panic_is_heard_also_where_its_stack_has_pushed_out_the_log_line() {
+    let cut = "t/v3.(*raft).Step\\n\\tgo.etcd.io/raft/v3@v3.6.0/raft.go:1257\"}
+panic: tocommit(160) is out of range [lastIndex(158)]. Was the raft log corrupted, truncated, or lost?
+
+goroutine 112 [running]:
+go.uber.org/zap/zapcore.CheckWriteAction.OnWrite(0x0?, 0x2a28cf6721e0?, {0x0?, 0x0?, 0x2a28cf8b7420?})
+\tgo.uber.org/zap@v1.27.0/zapcore/entry.go:196 +0x54
+";
+    let words =
+        "tocommit(160) is out of range [lastIndex(158)]. Was the raft log corrupted, truncated, or lost?";
+    assert_eq!(words_of(cut), Some(PodTrouble::CrashLooping(words.into())));
+    let whole = r#"{"level":"panic","msg":"failed to open database","path":"/var/lib/etcd/member/snap/db","error":"invalid database"}
+panic: failed to open database"#;
+    let words = "failed to open database: invalid database";
+    assert_eq!(words_of(whole), Some(PodTrouble::CrashLooping(words.into())));
+    let unlogged = r#"{"level":"info","msg":"bootstrap successfully"}
+panic: cannot use none as id"#;
+    assert_eq!(words_of(unlogged), Some(PodTrouble::CrashLooping("cannot use none as id".into())));
+}
+
+// LS-05
+#[test]
+fn an_error_that_did_not_end_the_process_is_no_last_word() {
+    let killed = r#"{"level":"error","msg":"failed to receive database snapshot from remote raft message","error":"unexpected EOF"}
+{"level":"info","msg":"received signal; shutting down"}"#;
+    let words = "its process ended; see its log";
+    assert_eq!(words_of(killed), Some(PodTrouble::CrashLooping(words.into())));
+}
+
 #[test]
 fn an_end_that_was_asked_for_is_no_trouble() {
     let done = json!({"terminated": {"exitCode": 0, "reason": "Completed"}});

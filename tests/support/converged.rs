@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use etcd_operator_api::{EtcdCluster, EtcdMember, conditions, labels, names};
+use etcd_operator_api::{EtcdCluster, EtcdMember, StorageMedium, conditions, labels, names};
 use etcd_operator_testbed::{eventually, object};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -128,13 +128,15 @@ pub async fn check(scene: &Scene, name: &str, n: usize) -> Result<(), String> {
 
     let pods = scene.api::<Pod>().list(&selected).await.map_err(|e| e.to_string())?.items;
     let pvcs = scene.api::<PersistentVolumeClaim>().list(&selected).await.map_err(|e| e.to_string())?.items;
-    expect("PVCs", &names_of(&pvcs), &members.iter().map(|m| names::pvc(&m.name_any())).collect())?;
+    // Data in memory needs no volume.
+    let in_memory = cluster.spec.storage.medium == StorageMedium::Memory;
+    let volumes = members.iter().filter(|_| !in_memory).map(|m| names::pvc(&m.name_any())).collect();
+    expect("PVCs", &names_of(&pvcs), &volumes)?;
     expect("Pods", &names_of(&pods), &names_of(&members))?;
     for member in &members {
         let is_it = |name: &str, object: &kube::api::ObjectMeta| object.name.as_deref() == Some(name);
         let pod = pods.iter().find(|p| is_it(&member.name_any(), &p.metadata)).ok_or("no Pod")?;
-        let pvc =
-            pvcs.iter().find(|p| is_it(&names::pvc(&member.name_any()), &p.metadata)).ok_or("no PVC")?;
+        let pvc = pvcs.iter().find(|p| is_it(&names::pvc(&member.name_any()), &p.metadata));
         check_pod(pod, pvc, member, name)?;
     }
     check_services(scene, name, &uid).await?;
@@ -183,7 +185,7 @@ fn check_member(member: &EtcdMember, cluster: &EtcdCluster, token: &str) -> Resu
 
 fn check_pod(
     pod: &Pod,
-    pvc: &PersistentVolumeClaim,
+    pvc: Option<&PersistentVolumeClaim>,
     member: &EtcdMember,
     cluster: &str,
 ) -> Result<(), String> {
@@ -193,10 +195,12 @@ fn check_pod(
     };
     let uid = vec![member.uid().unwrap_or_default()];
     expect(&format!("owner of Pod {name}"), &owner(&pod.metadata), &uid)?;
-    expect(&format!("owner of its PVC {name}"), &owner(&pvc.metadata), &uid)?;
+    if let Some(pvc) = pvc {
+        expect(&format!("owner of its PVC {name}"), &owner(&pvc.metadata), &uid)?;
+    }
     let status = member.status.clone().unwrap_or_default();
     expect(&format!("recorded Pod of {name}"), &status.pod_uid, &pod.uid())?;
-    expect(&format!("recorded PVC of {name}"), &status.pvc_uid, &pvc.uid())?;
+    expect(&format!("recorded PVC of {name}"), &status.pvc_uid, &pvc.and_then(|pvc| pvc.uid()))?;
     let mut wanted = labels::for_member(cluster, &name);
     wanted.insert(labels::ROLE.to_owned(), labels::ROLE_VOTER.to_owned());
     let has = |labels: &BTreeMap<String, String>| wanted.iter().all(|(k, v)| labels.get(k) == Some(v));

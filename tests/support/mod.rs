@@ -8,6 +8,7 @@
 pub mod broken;
 pub mod chain;
 pub mod converged;
+pub mod data;
 pub mod etcd;
 pub mod follow;
 pub mod frozen;
@@ -15,6 +16,7 @@ pub mod history;
 pub mod identity;
 pub mod learners;
 pub mod link;
+pub mod roll;
 pub mod spec;
 pub mod trace;
 pub mod writer;

@@ -216,6 +216,18 @@ fn volumes_grow_one_after_the_other_whatever_their_members_health() {
     assert_eq!(updated(&s), Some(("m1".into(), Part::Size, None)));
 }
 
+// VC-04, MT-03
+#[test]
+fn a_volume_that_may_not_grow_is_told_until_it_is_large_enough_whoever_made_it_so() {
+    let mut m = voter(1);
+    m.member.blueprint.size = Some(2 * GIB);
+    m.cannot_grow = Some("its class cannot".into());
+    let told = |m: &MemberFacts| report(&cluster(2, vec![voter(0), m.clone()])).degraded;
+    assert_eq!((told(&m).verdict, told(&m).reason), (Verdict::True, Reason::VolumeCannotGrow));
+    m.pvc = Presence::Present(PvcView { requested: Some(2 * GIB), ..pvc(1) });
+    assert_eq!(told(&m).verdict, Verdict::False);
+}
+
 #[test]
 fn a_volume_whose_file_system_waits_for_a_pod_gets_one() {
     let waits = PvcView { awaits_restart: true, ..pvc(2) };

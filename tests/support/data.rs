@@ -1,0 +1,59 @@
+//! The data directory of a member that runs, as a broken disk or a careless person leaves it. It is reached through the
+//! process itself, which sees its volume wherever that lies.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use etcd_operator_testbed::eventually;
+use k8s_openapi::api::core::v1::Pod;
+
+use super::Scene;
+use super::frozen::{self, Frozen};
+
+/// Deletes everything in the data directory of this member, and ends its process.
+pub fn wipe(member: &str) {
+    spoil(member, |data| {
+        for entry in std::fs::read_dir(data).unwrap() {
+            std::fs::remove_dir_all(entry.unwrap().path()).unwrap();
+        }
+    });
+}
+
+/// Overwrites the middle of what the member's write-ahead log holds, and ends its process.
+pub fn damage(member: &str) {
+    spoil(member, |data| {
+        let folder = std::fs::read_dir(data.join("member/wal")).unwrap();
+        let logs = folder.map(|e| e.unwrap().path()).filter(|p| p.extension().is_some_and(|e| e == "wal"));
+        let log = logs.max().expect("a write-ahead log");
+        let mut bytes = std::fs::read(&log).unwrap();
+        // The file is made with its full size, and zeros follow what is written.
+        let used = bytes.iter().rposition(|b| *b != 0).expect("something is written");
+        bytes[used / 2..used / 2 + 64].fill(0xff);
+        std::fs::write(&log, bytes).unwrap();
+    });
+}
+
+/// It stands still meanwhile, so that it neither mends nor notices anything before it ends.
+fn spoil(member: &str, how: impl FnOnce(&Path)) {
+    let members = [member.to_owned()];
+    let frozen = Frozen::all(&members);
+    let process = frozen::of(&members).pop().expect("it runs");
+    how(&PathBuf::from(format!("/proc/{process}/root/var/lib/etcd")));
+    frozen::kill(&members);
+    // They are gone, and need no waking.
+    std::mem::forget(frozen);
+}
+
+/// What the kubelet kept of the last end of this member's process. Waits until there is one.
+pub async fn last_words(scene: &Scene, member: &str) -> String {
+    eventually(&format!("{member} has ended"), Duration::from_secs(60), async || {
+        let pod = scene.api::<Pod>().get(member).await.map_err(|e| e.to_string())?;
+        let status = pod.status.and_then(|s| s.container_statuses?.pop()).ok_or("no container")?;
+        let ends = [status.state, status.last_state].into_iter().flatten();
+        let words =
+            ends.filter_map(|s| s.terminated?.message).find(|m| m.contains("fatal") || m.contains("panic"));
+        words.ok_or_else(|| "no words".to_owned())
+    })
+    .await
+    .unwrap()
+}
