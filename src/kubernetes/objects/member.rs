@@ -1,5 +1,7 @@
 //! Builds an EtcdMember. Pure: the caller brings the name's random suffix.
 
+use std::collections::BTreeMap;
+
 use etcd_operator_api::{EtcdCluster, EtcdMember, EtcdMemberSpec, ObservedClusterSpec, labels, names};
 
 use etcd_operator_core::roll::Part;
@@ -27,10 +29,12 @@ pub fn updated(member: &EtcdMember, target: &ObservedClusterSpec, part: Part) ->
         Part::Metadata => {
             spec.additional_metadata = target.additional_metadata.clone();
             let extra = target.additional_metadata.clone().unwrap_or_default();
-            let labels = member.metadata.labels.take().unwrap_or_default();
-            member.metadata.labels = Some(labels::merged(labels, &extra.labels));
-            let annotations = member.metadata.annotations.take().unwrap_or_default();
-            member.metadata.annotations = Some(labels::merged(annotations, &extra.annotations));
+            let own =
+                labels::for_member(&had.cluster_name, member.metadata.name.as_deref().unwrap_or_default());
+            let (ours, theirs) =
+                (labels::merged(own, &extra.labels), labels::merged(BTreeMap::new(), &extra.annotations));
+            member.metadata.labels.get_or_insert_default().extend(ours);
+            member.metadata.annotations.get_or_insert_default().extend(theirs);
         }
         Part::Pod => {
             *spec = EtcdMemberSpec::from_target(had.cluster_name, had.cluster_token, target);

@@ -1,7 +1,7 @@
 //! The builders against golden files, and the promises that a golden file does not show by itself.
 
 use etcd_operator_api::{EtcdCluster, EtcdMember, EtcdMemberTls, ObservedClusterSpec};
-use etcd_operator_core::view::JoinInstruction;
+use etcd_operator_core::{roll::Part, view::JoinInstruction};
 use k8s_openapi::api::core::v1::{LocalObjectReference, Pod};
 use serde_json::{Value, json};
 
@@ -377,4 +377,36 @@ fn the_join_instruction_survives_the_way_through_the_annotations() {
     let damaged = [(labels::INITIAL_CLUSTER, "a=b"), (labels::INITIAL_CLUSTER_STATE, "old")];
     let damaged = damaged.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
     assert_eq!(super::pod::read_instruction(Some(&damaged)), None);
+}
+
+/// The member after this part of a spec of version 3.6.17 on 2Gi, with another label and other options, has reached it.
+fn after(part: Part) -> (EtcdMember, EtcdMember) {
+    let metadata = |team: &str| json!({"labels": {"team": team, labels::CLUSTER: "junk"}, "annotations": {"note": team}});
+    let old = json!({"version": "3.6.16", "additionalMetadata": metadata("a")});
+    let new = json!({"version": "3.6.17", "storage": {"size": "2Gi"}, "options": {"snapshotCount": 7},
+        "additionalMetadata": metadata("b")});
+    let mut member = build_member(old, false);
+    member.metadata.labels.get_or_insert_default().insert("others".into(), "kept".into());
+    member.spec.initial_cluster = "db-x7k2p=url".into();
+    member.spec.dormant = true;
+    let target = ObservedClusterSpec::from(&cluster(new).spec);
+    (updated(&member, &target, part), member)
+}
+
+#[test]
+fn each_part_of_a_spec_reaches_a_member_by_itself() {
+    let (sized, before) = after(Part::Size);
+    assert_eq!(sized.spec.storage.size.0, "2Gi");
+    assert_eq!(EtcdMember { spec: before.spec.clone(), ..sized.clone() }, before);
+    let (labelled, _) = after(Part::Metadata);
+    let (has, notes) = (labelled.metadata.labels.unwrap(), labelled.metadata.annotations.unwrap());
+    assert_eq!((has["team"].as_str(), has["others"].as_str(), notes["note"].as_str()), ("b", "kept", "b"));
+    assert_eq!(has[labels::CLUSTER], "db", "ours win");
+    assert_eq!(labelled.spec.version, "3.6.16");
+    let (renewed, before) = after(Part::Pod);
+    assert_eq!((renewed.spec.version.as_str(), renewed.spec.options.is_some()), ("3.6.17", true));
+    assert_eq!(renewed.spec.storage, before.spec.storage);
+    assert_eq!(renewed.spec.additional_metadata, before.spec.additional_metadata);
+    assert_eq!((renewed.spec.initial_cluster.as_str(), renewed.spec.dormant), ("db-x7k2p=url", true));
+    assert_eq!(renewed.spec.cluster_token, before.spec.cluster_token);
 }

@@ -24,8 +24,9 @@ use etcd_operator_core::{
 };
 
 use super::{
+    calls::ApiCall,
     guard::Guard,
-    kube::{ApiCall, M, MemberObj, member_of},
+    kube::{M, MemberObj, member_of},
     mutants,
     stores::{Stores, catch_up, view},
     world::World,

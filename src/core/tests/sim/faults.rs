@@ -8,8 +8,9 @@ use etcd_operator_core::{
 };
 
 use super::{
+    calls::ApiCall,
     etcd::{Listed, NEIGHBOUR, Process},
-    kube::{ApiCall, BudgetObj, M, PvcObj, blueprint_of, pvc_view},
+    kube::{BudgetObj, M, PvcObj, blueprint_of, pvc_view},
     world::World,
 };
 
@@ -98,6 +99,7 @@ impl World {
             }
             84..90 if profile.data_loss => self.lose_data(),
             90..94 if profile.by_hand => self.etcdctl(),
+            90..93 => self.edit_template(),
             94 if profile.by_hand => self.force_delete_all(),
             95 if profile.end_of_cluster => {
                 self.log(|| "user: deletes the EtcdCluster".into());
@@ -107,14 +109,6 @@ impl World {
             96 => {
                 let paused = self.chance.percent(50);
                 self.server.edit_cluster(|c| c.view.paused = paused);
-            }
-            97 if self.chance.percent(50) => {
-                let template = ["t", "u", "v"][self.chance.below(3) as usize];
-                self.log(|| format!("user: template {template}"));
-                self.server.edit_cluster(|c| {
-                    c.view.template = template.into();
-                    c.view.blueprint = blueprint_of(template);
-                });
             }
             97 => {
                 let learner = self.etcd.instances.iter().flat_map(|i| &i.members).find(|l| l.learner);
@@ -160,6 +154,19 @@ impl World {
         let shown: Vec<_> = stores.pods.as_ref()?.iter().filter_map(|p| p.view.ip).collect();
         let used = |ip| self.server.pods.iter().any(|p| p.view.ip == Some(ip));
         shown.into_iter().find(|ip| !used(*ip))
+    }
+
+    /// A user edits what members are made from; now and then only the next Pod is to follow.
+    fn edit_template(&mut self) {
+        let template = ["t", "u", "v"][self.chance.below(3) as usize];
+        let rolls = !self.chance.percent(15);
+        self.ledger.on_delete |= !rolls;
+        self.log(|| format!("user: template {template}, restarts allowed: {rolls}"));
+        self.server.edit_cluster(|c| {
+            c.view.template = template.into();
+            c.view.blueprint = blueprint_of(template);
+            c.view.rolls = rolls;
+        });
     }
 
     fn end_pod(&mut self) {

@@ -2,11 +2,12 @@
 //! etcd's own rules, and actors that carry out the real decisions one effect at a time. Time is
 //! virtual, all chance comes from one seed, and no I/O is done.
 //!
-//! Reading order: [`kube`] and [`etcd`] (the rules of the world), [`stores`], [`actors`] and [`guard`] (who
+//! Reading order: [`kube`], [`calls`] and [`etcd`] (the rules of the world), [`stores`], [`actors`] and [`guard`] (who
 //! decides when, on which view), [`faults`] (what goes wrong), [`schedule`] (one random run),
 //! [`properties`] (what must hold), [`mutants`] (planted faults), [`coverage`] (what was hit).
 
 pub(crate) mod actors;
+pub(crate) mod calls;
 pub(crate) mod coverage;
 pub(crate) mod etcd;
 pub(crate) mod faults;

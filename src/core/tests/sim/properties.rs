@@ -11,8 +11,9 @@ use etcd_operator_core::{
 };
 
 use super::{
+    calls::ApiCall,
     faults::STRANGER,
-    kube::{ApiCall, M, MemberObj, url_of},
+    kube::{M, MemberObj, url_of},
     world::World,
 };
 
@@ -26,6 +27,8 @@ pub(crate) struct Ledger {
     /// Pods of members in memory that a former life of the operator made late. Kubernetes knows no condition for a
     /// create, so such a Pod may come after the one that had the data; no client is led to it.
     late: BTreeSet<Uid>,
+    /// At some time a changed spec had to wait for the next Pod.
+    pub(crate) on_delete: bool,
     /// Pods that were ended for a restart.
     restarted: Vec<Uid>,
     /// A person took the finalizers off or removed members by hand: some things are then not ours.
@@ -433,8 +436,14 @@ impl World {
             (self.server.members.len(), self.server.pods.len(), self.server.pvcs.len());
         let old = |o: &&std::sync::Arc<super::kube::PodObj>| {
             let wanted = self.server.target();
-            Some(&o.made_from) != wanted.as_ref() || Some(&cluster.view.blueprint) != wanted.as_ref()
+            let old = Some(&o.made_from) != wanted.as_ref() && !self.ledger.on_delete;
+            old || Some(&cluster.view.blueprint) != wanted.as_ref()
         };
+        let behind =
+            |o: &&std::sync::Arc<MemberObj>| Some(&o.view.blueprint) != self.server.target().as_ref();
+        if let Some(o) = self.server.members.iter().find(behind) {
+            return Some(format!("m{} has {:?}", o.m, o.view.blueprint));
+        }
         if let Some(pod) = self.server.pods.iter().find(old) {
             return Some(format!("the Pod of m{} is made from {:?}", pod.m, pod.made_from));
         }

@@ -12,9 +12,10 @@ use etcd_operator_core::{
 
 use super::{
     actors::Operator,
+    calls::ApiCall,
     coverage::Coverage,
     etcd::{Boot, Etcd, Landed},
-    kube::{ApiCall, M, Server},
+    kube::{M, Server},
     mutants::Mutant,
     properties::Ledger,
 };
