@@ -18,6 +18,7 @@ use etcd_operator_api::EtcdMember;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 
 use kube::api::DeleteParams;
+use serde_json::json;
 use support::chain::{points, run};
 use support::converged::converged;
 use support::history::History;
@@ -94,6 +95,10 @@ const LEAVE: [&str; 9] = [
     "patch-budget",
 ];
 
+/// What the restart of one member for a changed spec does to the outside world, in this order. The permit is written
+/// together with the spec, and each of the three members comes by all of it.
+const ROLL: [&str; 4] = ["cluster-status", "patch-member", "evict-pod", "create-pod"];
+
 fn lost(effects: &[&str]) -> String {
     effects.iter().map(|effect| format!("{effect}:lost")).collect::<Vec<_>>().join(",")
 }
@@ -144,6 +149,23 @@ async fn an_operator_that_ends_at_each_point_of_two_departures_removes_both_and_
     assert_eq!(made.count(), [3, 3, 3, 2], "members, Pods, PVCs, Services");
     let counts = trace::check(&scene, &[]);
     assert_eq!(counts["member-remove"], 2, "{counts:?}");
+    scene.finish().await;
+}
+
+// UP-02, AP-04
+#[tokio::test]
+async fn an_operator_that_ends_at_each_point_of_a_roll_restarts_each_member_once() {
+    let mut scene = Scene::without_operator("roll").await;
+    let made = Made::record(&scene).await;
+    scene.start(&[]).await;
+    scene.cluster("db", 3).await;
+    converged(&scene, "db", 3, LIMIT).await;
+    scene.stop().await;
+    scene.edit("db", json!({"spec": {"resources": {"requests": {"cpu": "70m"}}}})).await;
+    run(&mut scene, &points(&ROLL), "db", 3).await;
+    assert_eq!(made.count(), [3, 6, 3, 2], "members, Pods, PVCs, Services");
+    let counts = trace::check(&scene, &[]);
+    assert_eq!((counts["member-add"], counts.get("member-remove")), (2, None), "{counts:?}");
     scene.finish().await;
 }
 

@@ -2,13 +2,11 @@
 //! process itself, which sees its volume wherever that lies.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use etcd_operator_testbed::eventually;
 use k8s_openapi::api::core::v1::Pod;
 
-use super::Scene;
 use super::frozen::{self, Frozen};
+use super::history::History;
 
 /// Deletes everything in the data directory of this member, and ends its process.
 pub fn wipe(member: &str) {
@@ -44,16 +42,13 @@ fn spoil(member: &str, how: impl FnOnce(&Path)) {
     std::mem::forget(frozen);
 }
 
-/// What the kubelet kept of the last end of this member's process. Waits until there is one.
-pub async fn last_words(scene: &Scene, member: &str) -> String {
-    eventually(&format!("{member} has ended"), Duration::from_secs(60), async || {
-        let pod = scene.api::<Pod>().get(member).await.map_err(|e| e.to_string())?;
-        let status = pod.status.and_then(|s| s.container_statuses?.pop()).ok_or("no container")?;
+/// What the kubelet kept of the last end of this member's process, of all that was seen of its Pod.
+pub fn last_words(pods: &History<Pod>, member: &str) -> Option<String> {
+    let seen = pods.of(member).into_iter().rev();
+    let mut status = seen.filter_map(|seen| seen.object.status?.container_statuses?.pop());
+    status.find_map(|status| {
         let ends = [status.state, status.last_state].into_iter().flatten();
-        let words =
-            ends.filter_map(|s| s.terminated?.message).find(|m| m.contains("fatal") || m.contains("panic"));
-        words.ok_or_else(|| "no words".to_owned())
+        let mut words = ends.filter_map(|state| state.terminated?.message);
+        words.find(|words| words.contains("fatal") || words.contains("panic"))
     })
-    .await
-    .unwrap()
 }
