@@ -9,6 +9,7 @@
     clippy::panic,
     reason = "a test ends at its first surprise; clippy knows that only of the #[test] functions themselves"
 )]
+#![allow(clippy::print_stdout, reason = "how long it took is for whoever runs it with --nocapture")]
 
 mod support;
 
