@@ -99,6 +99,7 @@ fn facts(n: u64) -> MemberFacts {
     let pod = PodView {
         uid: Uid(format!("pod-{n}")),
         ours: true,
+        created: Time(0),
         deleting: false,
         ended: false,
         ip: Some([10, 0, 0, u8::try_from(n).unwrap_or(u8::MAX)].into()),
@@ -123,7 +124,7 @@ fn facts(n: u64) -> MemberFacts {
             labels_right: true,
             requested: Some(1 << 30),
             capacity: Some(1 << 30),
-            awaits_restart: false,
+            resize_pending: None,
         }),
         look: look(n, false, NOW),
         stalled: false,

@@ -5,6 +5,8 @@
 //! Pod against what this build would render, so a new build of the operator rolls nothing (UP-08), and never what
 //! was there when the cluster was taken over, which waits for the next edit of the spec.
 
+use std::time::Duration;
+
 use crate::{
     cluster::{ClusterAction, ClusterDecision, delete},
     ids::{MemberName, Uid},
@@ -158,7 +160,7 @@ pub(crate) fn roll(s: &ClusterSituation) -> Option<ClusterDecision> {
     }
     let target = followed(s).filter(|_| s.cluster.rolls)?;
     let leader = s.leader();
-    let due = |m: &&MemberFacts| pod_drift(target, m).is_some() || wants_restart(m);
+    let due = |m: &&MemberFacts| pod_drift(target, m).is_some() || wants_restart(s, m);
     let next =
         s.members.iter().filter(|m| m.member.stays()).filter(due).min_by_key(|m| {
             (m.member.recorded.member_id == leader, m.member.created, m.member.name.clone())
@@ -168,9 +170,16 @@ pub(crate) fn roll(s: &ClusterSituation) -> Option<ClusterDecision> {
     Some(renew(next, reason, pod.uid.clone()))
 }
 
-/// Its volume has grown and its file system waits for another Pod.
-fn wants_restart(m: &MemberFacts) -> bool {
-    m.pvc.present().is_some_and(|pvc| pvc.ours && pvc.awaits_restart)
+/// Drivers that grow a file system under a running Pod say for a moment that it is pending. After this long it needs
+/// another Pod; the kubelet looks at its volumes every few seconds.
+const ONLINE: Duration = Duration::from_secs(120);
+
+/// Its volume has grown, and its file system waits for another Pod than the present one.
+fn wants_restart(s: &ClusterSituation, m: &MemberFacts) -> bool {
+    let since = m.pvc.present().filter(|pvc| pvc.ours).and_then(|pvc| pvc.resize_pending);
+    since.is_some_and(|since| {
+        s.now.since(since) >= ONLINE && m.pod.present().is_some_and(|pod| pod.created < since)
+    })
 }
 
 /// Members that run, and were made from another spec than the cluster's, whether that is to reach them or not.

@@ -228,6 +228,8 @@ pub struct PodView {
     pub uid: Uid,
     /// Its controller is our EtcdMember, by UID.
     pub ours: bool,
+    /// When it was created, by the API server's clock.
+    pub created: Time,
     /// It has a deletionTimestamp.
     pub deleting: bool,
     /// It ended for good (phase Failed or Succeeded) and will never run again.
@@ -348,8 +350,8 @@ pub struct PvcView {
     pub requested: Option<u64>,
     /// Bytes that it has, once it is bound.
     pub capacity: Option<u64>,
-    /// Its volume has grown, and its file system waits for another Pod (`FileSystemResizePending`).
-    pub awaits_restart: bool,
+    /// Since when its volume has grown and its file system waits for a node to grow it (`FileSystemResizePending`).
+    pub resize_pending: Option<Time>,
 }
 
 /// A member with everything around it.

@@ -173,6 +173,7 @@ pub fn pod(object: &Pod, owner: &EtcdMember) -> PodView {
     PodView {
         uid: uid(object),
         ours: is_controlled_by(&object.metadata, &owner_uid),
+        created: object.metadata.creation_timestamp.as_ref().map(time).unwrap_or_default(),
         deleting: object.metadata.deletion_timestamp.is_some(),
         ended: matches!(phase, Some("Failed" | "Succeeded")),
         ip: status.pod_ip.as_ref().and_then(|ip| ip.parse().ok()),
@@ -305,8 +306,8 @@ pub fn pvc(object: &PersistentVolumeClaim, owner: &EtcdMember) -> PvcView {
     let requested = object.spec.as_ref().and_then(|s| s.resources.as_ref()?.requests.as_ref());
     let status = object.status.as_ref();
     let conditions = status.and_then(|s| s.conditions.as_deref()).unwrap_or_default();
-    let awaits_restart =
-        conditions.iter().any(|c| c.type_ == "FileSystemResizePending" && c.status == "True");
+    let pending = conditions.iter().find(|c| c.type_ == "FileSystemResizePending" && c.status == "True");
+    let resize_pending = pending.map(|c| c.last_transition_time.as_ref().map(time).unwrap_or_default());
     PvcView {
         uid: uid(object),
         ours: is_controlled_by(&object.metadata, &owner.uid().unwrap_or_default()),
@@ -315,7 +316,7 @@ pub fn pvc(object: &PersistentVolumeClaim, owner: &EtcdMember) -> PvcView {
             && has(object.annotations(), &objects::annotations_of(owner)),
         requested: storage(requested),
         capacity: storage(status.and_then(|s| s.capacity.as_ref())),
-        awaits_restart,
+        resize_pending,
     }
 }
 

@@ -476,7 +476,7 @@ fn create_pvc(state: &mut State, now: Time, member: MemberKey) -> Result<Outcome
         labels_right: true,
         requested: None,
         capacity: None,
-        awaits_restart: false,
+        resize_pending: None,
     };
     state.put(now, Object::Pvc(member.name.0.clone(), Some(PvcObj { member, rv, view })));
     Ok(Outcome::Done)
@@ -522,6 +522,7 @@ fn create_pod(
     let view = PodView {
         uid,
         ours: true,
+        created: Time(0),
         deleting: false,
         ended: false,
         ip: None,

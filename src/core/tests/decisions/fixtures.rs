@@ -108,6 +108,7 @@ pub(crate) fn pod(n: u64) -> PodView {
     PodView {
         uid: format!("pod{n}").into(),
         ours: true,
+        created: Time(0),
         deleting: false,
         ended: false,
         ip: Some([10, 0, 0, n as u8].into()),
@@ -132,7 +133,7 @@ pub(crate) fn pvc(n: u64) -> PvcView {
         labels_right: true,
         requested: Some(GIB),
         capacity: Some(GIB),
-        awaits_restart: false,
+        resize_pending: None,
     }
 }
 

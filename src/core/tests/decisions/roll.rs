@@ -8,6 +8,7 @@ use etcd_operator_core::{
     reason::Reason,
     report::{Verdict, report},
     roll::{Blueprint, Part, Permit},
+    time::Time,
     upgrade,
     version::EtcdVersion,
     view::*,
@@ -230,8 +231,18 @@ fn a_volume_that_may_not_grow_is_told_until_it_is_large_enough_whoever_made_it_s
 
 #[test]
 fn a_volume_whose_file_system_waits_for_a_pod_gets_one() {
-    let waits = PvcView { awaits_restart: true, ..pvc(2) };
-    let s = cluster(3, vec![voter(0), voter(1), MemberFacts { pvc: Presence::Present(waits), ..voter(2) }]);
+    let since = |ms| {
+        let waits = PvcView { resize_pending: Some(Time(ms)), ..pvc(2) };
+        let mut s =
+            cluster(3, vec![voter(0), voter(1), MemberFacts { pvc: Presence::Present(waits), ..voter(2) }]);
+        s.now = Time(500_000);
+        s
+    };
+    assert_eq!(updated(&since(400_000)), None, "it may grow under the running Pod");
+    let mut restarted = since(300_000);
+    restarted.members[2].pod = Presence::Present(PodView { created: Time(300_001), ..pod(2) });
+    assert_eq!(updated(&restarted), None, "its Pod is another one by now");
+    let s = since(300_000);
     let permit = Permit { reason: Reason::VolumeGrows, pod_uid: Some("pod2".into()), generation: 0 };
     assert_eq!(updated(&s), Some(("m2".into(), Part::Pod, Some(permit))));
 }

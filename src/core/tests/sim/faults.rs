@@ -99,7 +99,7 @@ impl World {
             }
             84..90 if profile.data_loss => self.lose_data(),
             90..94 if profile.by_hand => self.etcdctl(),
-            90..93 => self.edit_template(),
+            86..93 => self.edit_template(),
             94 if profile.by_hand => self.force_delete_all(),
             95 if profile.end_of_cluster => {
                 self.log(|| "user: deletes the EtcdCluster".into());

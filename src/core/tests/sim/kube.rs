@@ -8,8 +8,7 @@ use etcd_operator_core::{
     roll::{Blueprint, Permit},
     time::Time,
     view::{
-        BudgetState, ClusterRecord, ClusterView, JoinInstruction, MemberRecord, MemberView, PodView, PvcView,
-        ServiceKind, ServiceState,
+        BudgetState, ClusterRecord, ClusterView, MemberRecord, MemberView, PodView, PvcView, ServiceState,
     },
 };
 
@@ -92,7 +91,7 @@ pub(crate) fn pvc_view(uid: Uid, ours: bool) -> PvcView {
         labels_right: ours,
         requested: size,
         capacity: size,
-        awaits_restart: false,
+        resize_pending: None,
     }
 }
 
@@ -350,6 +349,7 @@ impl Server {
                 let view = PodView {
                     uid,
                     ours: true,
+                    created: Time(0),
                     deleting: false,
                     ended: false,
                     ip: None,
