@@ -84,7 +84,7 @@ fn facts(n: u64) -> MemberFacts {
         created: Time(n),
         deleting: None,
         finalizer: true,
-        blueprint: Blueprint::default(),
+        blueprint: etcd_operator_core::roll::Blueprint::default(),
         generation: 1,
         permit: None,
         recorded: MemberRecord {
@@ -136,7 +136,11 @@ fn facts(n: u64) -> MemberFacts {
 
 fn cluster_of(voters: u64) -> ClusterSituation {
     let replicas = usize::try_from(voters).unwrap_or(usize::MAX);
-    let target = Target { replicas, template: "template".into(), blueprint: Blueprint::default() };
+    let target = Target {
+        replicas,
+        template: "template".into(),
+        blueprint: etcd_operator_core::roll::Blueprint::default(),
+    };
     ClusterSituation {
         now: NOW,
         cluster: ClusterView {
@@ -147,7 +151,7 @@ fn cluster_of(voters: u64) -> ClusterSituation {
             refused: vec![],
             replicas,
             template: target.template.clone(),
-            blueprint: Blueprint::default(),
+            blueprint: etcd_operator_core::roll::Blueprint::default(),
             rolls: true,
             warnings: vec![],
             progress_deadline_seconds: 600,
@@ -155,7 +159,7 @@ fn cluster_of(voters: u64) -> ClusterSituation {
                 cluster_id: Some(CLUSTER),
                 target: Some(target),
                 progress_deadline: None,
-                drift: Some(Drift::Rolled),
+                drift: Some(etcd_operator_core::view::Drift::Rolled),
             },
         },
         budget: BudgetState::Present { min_available: quorum(replicas), right: true },
@@ -174,6 +178,8 @@ fn member_of(voters: u64) -> MemberSituation {
         owner: Owner::Present { cluster_id: Some(CLUSTER), confirmed: true, hands_off: false },
         facts: facts(2),
         list: ListFact::Known { at: NOW, list: list(voters, false) },
+        granted: false,
+        parks: false,
         departure: Departure::Hold(Reason::InProgress),
         removed: false,
         budget_covers_label: true,
@@ -213,6 +219,7 @@ fn judgement(criterion: &mut Criterion) {
             list: &members,
             looks: &looks,
             second_look: Some(&second),
+            restarting: None,
             doomed: false,
             doubt: None,
         };

@@ -121,7 +121,7 @@ async fn lose_memory(clusters: &Clusters) -> Result<Duration> {
     let all = members.list(&of_mem).await.context("listing EtcdMembers")?.items;
     // The youngest follows.
     let youngest = all.iter().max_by_key(|m| (m.creation_timestamp(), m.name_any()));
-    let victim = youngest.map(ResourceExt::name_any).ok_or_else(|| Error::new("there is no member"))?;
+    let victim = youngest.map(|m| m.name_any()).ok_or_else(|| Error::new("there is no member"))?;
     let since = Instant::now();
     clusters.api::<Pod>().delete(&victim, &DeleteParams::default()).await.context("deleting a Pod")?;
     let gone =

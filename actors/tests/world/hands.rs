@@ -508,7 +508,7 @@ fn create_pod(
     pvc_uid: Option<Uid>,
 ) -> Result<Outcome, ApiFailure> {
     let name = member.name.0.clone();
-    let pvc_uid = pvc_uid.expect("these clusters keep their data on volumes");
+    let Some(pvc_uid) = pvc_uid else { panic!("these clusters keep their data on volumes") };
     if state.truth.pvcs.get(&name).is_none_or(|p| p.view.uid != pvc_uid) {
         return Ok(Outcome::Outdated);
     }

@@ -74,6 +74,7 @@ pub(crate) struct BudgetObj {
 
 /// One object as a write left it; none when the write took it away.
 #[derive(Debug, Clone)]
+#[expect(clippy::large_enum_variant, reason = "a few hundred in a test")]
 pub(crate) enum Object {
     Cluster(Uid, Option<ClusterObj>),
     Member(Uid, Option<MemberObj>),

@@ -276,7 +276,11 @@ impl World {
     /// The Pod of a member that stays is about to be ended by a permit.
     fn check_end(&mut self, m: M, uid: &Uid) {
         let there = self.server.pod(m).is_some_and(|p| p.view.uid == *uid);
-        let runs = self.etcd.processes.iter().any(|p| p.pod == *uid);
+        // A learner counts for no quorum, and one that had not answered yet may start in the very moment.
+        let votes = |p: &super::etcd::Process| {
+            self.etcd.instances[p.instance].by_id(p.id).is_some_and(|l| !l.learner)
+        };
+        let runs = self.etcd.processes.iter().any(|p| p.pod == *uid && votes(p));
         if !there || !runs || !self.cluster_stays() {
             return;
         }
