@@ -139,6 +139,8 @@ fn columns_are_those_that_scripts_and_people_know_with_ours_after_them() {
             r#"Available = .status.conditions[?(@.type=="Available")].status"#,
             r#"Reason = .status.conditions[?(@.type=="Available")].reason"#,
             r#"Progress = .status.conditions[?(@.type=="Progressing")].reason (wide)"#,
+            "Leader = .status.leader (wide)",
+            "DB Size = .status.dbSizeBytes (wide)",
             "Cluster ID = .status.clusterID (wide)",
         ]
     );

@@ -104,6 +104,10 @@ pub(crate) fn expected() -> Vec<(&'static str, &'static str)> {
     ];
     let holds = ["AnotherMemberFirst", "AwaitingQuorum", "NotKnownYet", "ReplacementFirst"];
     let etcd = ["UnhealthyCluster", "LearnerNotReady", "NotLearner", "PeerUrlExists"];
+    // A restart takes a calm that comes when faults have stopped, and crashes with them. The failpoint tests end the
+    // operator around an eviction on a real Kubernetes.
+    let crashes: Vec<&'static str> =
+        super::calls::ApiCall::NAMES.into_iter().filter(|name| *name != "EvictPod").collect();
     [
         all("cluster", &cluster),
         all("member", &member),
@@ -115,7 +119,7 @@ pub(crate) fn expected() -> Vec<(&'static str, &'static str)> {
         all("departure holds", &holds),
         all("etcd refuses", &etcd),
         all("effect", &super::calls::ApiCall::NAMES),
-        all("crash in a write", &super::calls::ApiCall::NAMES),
+        all("crash in a write", &crashes),
         all("crash", &["before a write", "after a write", "with a write in flight", "idle"]),
         all("crash in a call", &["not sent", "reply lost", "late", "dropped"]),
         all("fate", &["prompt", "reply lost", "late", "dropped", "not sent"]),

@@ -26,13 +26,6 @@ pub(crate) fn run(seed: u64, mutant: Option<Mutant>, tracing: bool) -> Outcome {
     w.log(|| format!("{profile:?}"));
     for _ in 0..profile.steps {
         step(&mut w, &profile);
-        // Evictions are few, and over at once: else nearly no crash would meet one.
-        let evicts = |op: &Operator| {
-            op.about_to_write().iter().any(|call| matches!(call, super::calls::ApiCall::EvictPod { .. }))
-        };
-        if w.operator.as_ref().is_some_and(evicts) && w.chance.percent(20) {
-            crash(&mut w);
-        }
         if w.violation.is_some() {
             break;
         }
