@@ -11,6 +11,7 @@ use super::{
     calls::ApiCall,
     etcd::{Listed, NEIGHBOUR, Process},
     kube::{BudgetObj, M, PvcObj, blueprint_of, pvc_view},
+    mutants::Mutant,
     world::World,
 };
 
@@ -99,6 +100,8 @@ impl World {
             }
             84..90 if profile.data_loss => self.lose_data(),
             90..94 if profile.by_hand => self.etcdctl(),
+            // Who takes anybody for the member is caught by strangers, and by them alone.
+            86..93 if self.mutant == Some(Mutant::AnyoneAnswers) => self.neighbour(),
             86..93 => self.edit_template(),
             94 if profile.by_hand => self.force_delete_all(),
             95 if profile.end_of_cluster => {
