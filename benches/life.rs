@@ -110,7 +110,7 @@ async fn through_life(stage: &Stage, table: &mut Table) -> Result<()> {
 async fn lose_memory(clusters: &Clusters) -> Result<Duration> {
     let mut spec = EtcdClusterSpec::new(VERSION);
     spec.storage = StorageSpec {
-        size: Quantity("64Mi".into()),
+        size: Quantity("256Mi".into()),
         medium: StorageMedium::Memory,
         storage_class_name: None,
     };

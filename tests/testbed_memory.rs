@@ -34,7 +34,7 @@ const REPLACED: Duration = Duration::from_secs(120);
 fn in_memory(replicas: i32) -> EtcdCluster {
     spec::cluster_with("db", replicas, |spec| {
         spec.storage = StorageSpec {
-            size: Quantity("64Mi".to_owned()),
+            size: Quantity("256Mi".to_owned()),
             medium: StorageMedium::Memory,
             storage_class_name: None,
         };
@@ -63,7 +63,7 @@ async fn a_member_in_memory_survives_its_process_and_is_replaced_when_its_pod_is
         let data =
             volumes.into_iter().find(|v| v.name == "data").and_then(|v| v.empty_dir).expect("an emptyDir");
         assert_eq!(data.medium.as_deref(), Some("Memory"));
-        assert_eq!(data.size_limit, Some(Quantity("64Mi".to_owned())));
+        assert_eq!(data.size_limit, Some(Quantity("256Mi".to_owned())));
     }
     let writer = Writer::start(&scene, "db").await;
     let before = identities(&scene).await;

@@ -17,7 +17,8 @@ pub fn wipe(member: &str) {
     });
 }
 
-/// Overwrites the middle of what the member's write-ahead log holds, and ends its process.
+/// Overwrites the content of a record in the middle of the member's write-ahead log, and ends its process. Not the
+/// length before it: a record that seems to go on behind the file's end is cut off by etcd, which goes on without.
 pub fn damage(member: &str) {
     spoil(member, |data| {
         let folder = std::fs::read_dir(data.join("member/wal")).unwrap();
@@ -26,7 +27,18 @@ pub fn damage(member: &str) {
         let mut bytes = std::fs::read(&log).unwrap();
         // The file is made with its full size, and zeros follow what is written.
         let used = bytes.iter().rposition(|b| *b != 0).expect("something is written");
-        bytes[used / 2..used / 2 + 64].fill(0xff);
+        // Records follow each other: eight bytes with the length and, in the highest of them, the padding.
+        let mut at = 0;
+        let content = loop {
+            let header: [u8; 8] = bytes[at..at + 8].try_into().unwrap();
+            let padding = if header[7] & 0x80 == 0 { 0 } else { usize::from(header[7] & 0x7) };
+            let length = usize::try_from(u64::from_le_bytes(header) & 0x00ff_ffff_ffff_ffff).unwrap();
+            if at >= used / 3 && length >= 64 {
+                break at + 8 + length / 2;
+            }
+            at += 8 + length + padding;
+        };
+        bytes[content..content + 8].iter_mut().for_each(|b| *b = !*b);
         std::fs::write(&log, bytes).unwrap();
     });
 }
