@@ -41,6 +41,7 @@ const IN_RESERVE: &[(&str, &str)] = &[
     ),
     ("update etcdmembers/finalizers", "the same"),
     ("patch persistentvolumeclaims", "only for a volume of ours whose labels were stripped"),
+    ("create pods/eviction", "only when a changed spec restarts a member of three or more"),
     ("patch events", "only when an Event repeats"),
     ("get poddisruptionbudgets", "only when a create says that there is one already, or before a delete"),
     ("delete poddisruptionbudgets", "only when a cluster has no voter left that is wanted"),
