@@ -3,6 +3,7 @@
 
 mod budget;
 mod hands;
+mod member_objects;
 mod shown;
 mod sight;
 mod unseen;

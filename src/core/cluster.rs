@@ -317,15 +317,14 @@ fn keep(s: &ClusterSituation, wanted: usize) -> ClusterDecision {
     }
     let staying: Vec<&MemberFacts> = s.members.iter().filter(|m| m.member.stays()).collect();
     let leaving = s.members.iter().any(|m| !m.member.stays() && s.is_listed(m));
-    match corrupt(s) {
-        // A person has said who is to go.
-        Some(_) if leaving => {}
-        Some(alarm) => return ClusterDecision::Wait(alarm),
-        None => {
-            if let Some(decision) = repair(s, &staying) {
-                return decision;
-            }
-        }
+    // The members' data differ: whoever is removed or added now may be the one that was right. Unless a person has said
+    // who is to go.
+    let corrupt = s.has_alarm("CORRUPT");
+    if corrupt && !leaving {
+        return ClusterDecision::Wait(Reason::CorruptAlarm);
+    }
+    if !corrupt && let Some(decision) = repair(s, &staying) {
+        return decision;
     }
     // A pause keeps one member, and makes none in the place of one that was deleted meanwhile.
     if wanted == 0 && staying.len() <= 1 {
@@ -380,14 +379,7 @@ fn keep(s: &ClusterSituation, wanted: usize) -> ClusterDecision {
 
 /// Why not everybody serves: a restart of ours, or something that was not asked for.
 fn unhealthy(s: &ClusterSituation) -> Reason {
-    let restarts = s.members.iter().any(|m| m.member.permit.is_some());
-    if restarts { Reason::RollingUpdate } else { Reason::MembersUnhealthy }
-}
-
-/// etcd has found that its members' data differ. Whoever is removed or added now may be the one that was right.
-fn corrupt(s: &ClusterSituation) -> Option<Reason> {
-    let says = |m: &MemberFacts| m.look.status().is_some_and(|status| status.has_alarm("CORRUPT"));
-    s.members.iter().any(says).then_some(Reason::CorruptAlarm)
+    if s.restarting().is_some() { Reason::RollingUpdate } else { Reason::MembersUnhealthy }
 }
 
 fn is_hidden(m: &MemberFacts) -> bool {

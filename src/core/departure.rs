@@ -52,6 +52,16 @@ impl ClusterSituation {
         answered.max_by_key(|status| status.term).and_then(|status| status.leader)
     }
 
+    /// Whether some member reports this alarm. etcd tells it through every member, for whichever it is about.
+    pub fn has_alarm(&self, alarm: &str) -> bool {
+        self.members.iter().filter_map(|m| m.look.status()).any(|status| status.has_alarm(alarm))
+    }
+
+    /// The member that is being restarted by permit.
+    pub fn restarting(&self) -> Option<&MemberFacts> {
+        self.members.iter().find(|m| m.member.permit.is_some())
+    }
+
     /// The number of voters that is being worked towards.
     pub fn wanted(&self) -> Option<usize> {
         self.cluster.recorded.target.as_ref().map(|t| t.replicas)

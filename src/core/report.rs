@@ -311,7 +311,7 @@ fn doing(s: &ClusterSituation) -> String {
     if let Some((_, words)) = trouble(s) {
         return words;
     }
-    if let Some(m) = s.members.iter().find(|m| m.member.permit.is_some()) {
+    if let Some(m) = s.restarting() {
         return format!("member {} is being restarted, so that the changed spec reaches it", m.member.name);
     }
     let wanted = s.cluster.replicas;

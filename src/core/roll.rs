@@ -135,27 +135,23 @@ fn is_growing(m: &MemberFacts) -> bool {
 /// may be what the mistake has broken (UP-05).
 pub(crate) fn broken(s: &ClusterSituation) -> Option<ClusterDecision> {
     let target = followed(s)?;
-    let pod_of = |m: &MemberFacts| m.pod.present().filter(|p| p.ours && !p.deleting).cloned();
-    let (m, reason, pod) = s.members.iter().filter(|m| m.member.stays() && m.is_dead()).find_map(|m| {
-        let (reason, pod) = (pod_drift(target, m)?, pod_of(m)?);
-        Some((m, reason, pod))
-    })?;
-    Some(renew(m, reason, pod.uid))
+    s.members.iter().filter(|m| m.member.stays() && m.is_dead()).find_map(|m| renew(m, pod_drift(target, m)?))
 }
 
-/// Another Pod from the new spec. Data in memory would go with the Pod, so such a member is replaced: its successor
-/// is a voter before it leaves.
-fn renew(m: &MemberFacts, reason: Reason, pod_uid: Uid) -> ClusterDecision {
+/// Another Pod from the new spec; none while there is no Pod of ours that could go. Data in memory would go with the
+/// Pod, so such a member is replaced: its successor is a voter before it leaves.
+fn renew(m: &MemberFacts, reason: Reason) -> Option<ClusterDecision> {
+    let pod = m.pod.present().filter(|p| p.ours && !p.deleting)?;
     if m.member.memory {
-        return delete(m, reason);
+        return Some(delete(m, reason));
     }
-    update(m, Part::Pod, Some(permit(m, reason, Some(pod_uid))))
+    Some(update(m, Part::Pod, Some(permit(m, reason, Some(pod.uid.clone())))))
 }
 
 /// The next restart, once everybody serves. Followers first, the leader last: each restart of a leader costs an
 /// election.
 pub(crate) fn roll(s: &ClusterSituation) -> Option<ClusterDecision> {
-    if s.members.iter().any(|m| m.member.permit.is_some()) {
+    if s.restarting().is_some() {
         return Some(ClusterDecision::Wait(Reason::RollingUpdate));
     }
     let target = followed(s).filter(|_| s.cluster.rolls)?;
@@ -165,9 +161,7 @@ pub(crate) fn roll(s: &ClusterSituation) -> Option<ClusterDecision> {
         s.members.iter().filter(|m| m.member.stays()).filter(due).min_by_key(|m| {
             (m.member.recorded.member_id == leader, m.member.created, m.member.name.clone())
         })?;
-    let pod: &PodView = next.pod.present().filter(|p| p.ours && !p.deleting)?;
-    let reason = pod_drift(target, next).unwrap_or(Reason::VolumeGrows);
-    Some(renew(next, reason, pod.uid.clone()))
+    renew(next, pod_drift(target, next).unwrap_or(Reason::VolumeGrows))
 }
 
 /// Drivers that grow a file system under a running Pod say for a moment that it is pending. After this long it needs

@@ -13,12 +13,7 @@ use crate::{
 ///
 /// What nobody has looked at is not unhealthy, and a Pod whose node or zone is not known shares neither.
 pub(crate) fn first_to_go<'a>(s: &ClusterSituation, staying: &[&'a MemberFacts]) -> Option<&'a MemberFacts> {
-    let leader = s
-        .members
-        .iter()
-        .filter_map(|m| m.look.status())
-        .max_by_key(|status| status.term)
-        .and_then(|status| status.leader);
+    let leader = s.leader();
     let voters: Vec<&MemberFacts> = staying.iter().copied().filter(|m| s.is_voter(m)).collect();
     staying.iter().copied().min_by_key(|m| {
         (

@@ -50,12 +50,9 @@ pub(crate) fn trouble(s: &ClusterSituation) -> Option<(Reason, String)> {
 
 /// What comes of a member whose data is lost.
 fn fate(s: &ClusterSituation, m: &MemberFacts) -> &'static str {
-    let voters = s.members.iter().filter(|v| s.is_voter(v));
-    let (all, others): (Vec<_>, Vec<_>) = (
-        voters.clone().collect(),
-        voters.filter(|v| v.look.serves() && v.member.uid != m.member.uid).collect(),
-    );
-    if m.look.serves() || others.len() >= quorum(all.len()) {
+    let voters = s.members.iter().filter(|v| s.is_voter(v)).count();
+    // If it serves itself it is replaced first, so whether it counts among them does not matter.
+    if m.look.serves() || s.serving() >= quorum(voters) {
         "the member is replaced"
     } else {
         "the other voters hold no quorum, so nobody is replaced; bring them back, or restore a snapshot into a new EtcdCluster"
@@ -114,13 +111,12 @@ fn volume_trouble(s: &ClusterSituation, m: &MemberFacts) -> Option<(Reason, Stri
     }
 }
 
-/// An alarm that some member reports. etcd tells it through every member, for whichever it is about.
+/// An alarm that some member reports.
 pub(crate) fn alarm(s: &ClusterSituation) -> Option<(Reason, String)> {
-    let says = |alarm| s.members.iter().any(|m| m.look.status().is_some_and(|st| st.has_alarm(alarm)));
-    if says("CORRUPT") {
+    if s.has_alarm("CORRUPT") {
         let words = "etcd has raised the alarm CORRUPT: members hold different data. No member is added or removed; compare etcdctl endpoint hashkv --cluster, delete the EtcdMember that differs, then disarm the alarm";
         return Some((Reason::CorruptAlarm, words.to_owned()));
     }
     let words = "etcd has raised the alarm NOSPACE: a database is at its quota and no write is taken. Compact and defragment, or raise options.quotaBackendBytes, then disarm the alarm";
-    says("NOSPACE").then(|| (Reason::NoSpaceAlarm, words.to_owned()))
+    s.has_alarm("NOSPACE").then(|| (Reason::NoSpaceAlarm, words.to_owned()))
 }
