@@ -14,6 +14,7 @@ use etcd_operator_core::{
     ids::MemberName,
     pause::is_paused,
     reason::Reason,
+    recovery,
     report::{Report, report},
     time::Time,
     view::{ClusterSituation, ListFact, Presence},
@@ -368,6 +369,7 @@ impl SupervisorState {
                 format!("the cluster has formed with ID {id}"),
             );
         }
+        self.announce_recovery(s, said);
         let reason = said.available.reason;
         if self.said != Some(reason) && reason != Reason::NotKnownYet {
             // What was there when we came is no news.
@@ -376,6 +378,14 @@ impl SupervisorState {
                 self.context.hands.tell(&self.key, step, None, said.available.message.clone());
             }
             self.said = Some(reason);
+        }
+    }
+
+    /// Tells a person of each step of a recovery, and of a request that is refused.
+    fn announce_recovery(&self, s: &ClusterSituation, said: &Report) {
+        for (reason, words) in recovery::news(s, &said.record) {
+            tracing::warn!(%reason, "{words}");
+            self.context.hands.tell(&self.key, Step::Recovery(reason), None, words);
         }
     }
 

@@ -2,21 +2,20 @@
 //! [`etcd_operator_core::member::decide`] says, one effect at a time. It asks the guard for every
 //! membership change and decides nothing for another member.
 
+mod situation;
+
 use std::{sync::Arc, time::Duration};
 
 use etcd_operator_core::{
     budget::RestartBudget,
-    cluster::{ClusterDecision, hands_off, may_leave},
-    disruption::covers_label,
     etcd::Look,
     ids::Uid,
     member::{MemberAction, MemberDecision, decide},
     membership::Change,
-    pause::parks,
     progress::Progress,
     reason::Reason,
     time::{Time, timeouts},
-    view::{ListFact, MemberFacts, MemberSituation, Owner, PodView, Presence, ThrownOut},
+    view::{ListFact, MemberFacts, PodView, ThrownOut},
 };
 use etcd_operator_etcd::MemberReader;
 use etcd_operator_kubernetes::failure::{ApiFailure, Call};
@@ -219,7 +218,10 @@ impl MemberState {
                     self.refused_growth = None;
                     self.args.board.set_cannot_grow(&self.args.key.uid, None);
                 }
-                if matches!(done, Some(MemberAction::CreatePod { .. })) {
+                if matches!(
+                    done,
+                    Some(MemberAction::CreatePod { .. } | MemberAction::CreateRecoveryPod { .. })
+                ) {
                     let pause = self.pods.failed(self.now());
                     self.note_pods(self.now() + pause);
                 }
@@ -367,39 +369,6 @@ impl MemberState {
                 self.say(myself, mine, facts, None, now);
                 STEADY_LOOK
             }
-        }
-    }
-
-    fn situation(&self, seen: &SeenCluster, facts: &MemberFacts, now: Time) -> MemberSituation {
-        let whole = self.args.board.situation(seen, now);
-        let owner = match (&seen.cluster, &whole) {
-            _ if self.args.board.is_gone() => Owner::Gone,
-            (Presence::Present(cluster), _) if cluster.deleting => Owner::Gone,
-            (Presence::Present(cluster), Some(whole)) => Owner::Present {
-                cluster_id: cluster.recorded.cluster_id,
-                confirmed: self.owner_confirmed,
-                hands_off: matches!(hands_off(whole), Some(ClusterDecision::HandsOff { .. })),
-            },
-            _ => Owner::Unknown,
-        };
-        let covers = whole.as_ref().is_some_and(|whole| covers_label(whole, &facts.member.name));
-        let parks = whole.as_ref().is_some_and(parks);
-        let departure = whole
-            .map_or(etcd_operator_core::departure::Departure::Hold(Reason::NotKnownYet), |whole| {
-                may_leave(&whole, &facts.member.name)
-            });
-        MemberSituation {
-            now,
-            owner,
-            facts: facts.clone(),
-            list: self.args.board.list(),
-            departure,
-            removed: self.removed && facts.member.deleting.is_some(),
-            parks,
-            granted: self.granted.as_ref().is_some_and(|(pod_uid, at)| {
-                now.since(*at) < GRANT && facts.pod.present().is_some_and(|p| p.uid == *pod_uid)
-            }),
-            budget_covers_label: covers,
         }
     }
 

@@ -177,6 +177,8 @@ pub enum Step {
     BudgetBlocksDrain,
     /// A PodDisruptionBudget that had been edited was put right.
     BudgetRepaired,
+    /// A recovery from lost quorum went on, or was refused.
+    Recovery(Reason),
     /// A condition changed its reason; the note says to what.
     ConditionChanged(Reason),
 }

@@ -210,8 +210,7 @@ async fn an_operator_told_to_keep_its_hands_off_changes_nothing_and_its_status_s
     scene.cluster("db", 3).await;
     converged(&scene, "db", 3, LIMIT).await;
     let writer = Writer::start(&scene, "db").await;
-    let annotation = |value| json!({"metadata": {"annotations": {labels::RECONCILE_PAUSED: value}}});
-    scene.edit("db", annotation(Some("true"))).await;
+    scene.annotate("db", labels::RECONCILE_PAUSED, Some("true")).await;
     says(&scene, "db", [conditions::PROGRESSING, "False", "ReconcilePaused", ""]).await;
     let (leader, _) = etcd::leader(&scene, "db").await.unwrap();
     let victim = identities(&scene).await.into_keys().find(|name| *name != leader).unwrap();
@@ -227,7 +226,7 @@ async fn an_operator_told_to_keep_its_hands_off_changes_nothing_and_its_status_s
     assert_eq!(scene.members().await.len(), 3);
     assert!(scene.members().await.iter().all(|m: &EtcdMember| m.metadata.deletion_timestamp.is_none()));
 
-    scene.edit("db", annotation(None)).await;
+    scene.annotate("db", labels::RECONCILE_PAUSED, None).await;
     let cluster: EtcdCluster = converged(&scene, "db", 1, LIMIT).await;
     assert_eq!(cluster.spec.replicas, 1);
     let left = pod(&scene, &scene.members().await[0].name_any()).await;

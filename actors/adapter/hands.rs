@@ -116,6 +116,9 @@ impl Hands for Kubernetes {
                 MemberAction::CreatePod { instruction, pvc_uid } => {
                     this.create_pod(&key, &member, &instruction, pvc_uid.as_ref()).await
                 }
+                MemberAction::CreateRecoveryPod { instruction, pvc_uid } => {
+                    this.create_recovery_pod(&key, &member, &instruction, &pvc_uid).await
+                }
                 MemberAction::PatchPod { pod_uid, instruction, voter_label } => {
                     this.patch_pod(&key, &member, &pod_uid, &instruction, voter_label).await
                 }
@@ -366,6 +369,6 @@ fn reason_of(step: Step) -> Reason {
         Step::VolumeCreated => Reason::VolumeCreated,
         Step::ServiceRepaired | Step::BudgetRepaired => Reason::DriftRepaired,
         Step::BudgetBlocksDrain => Reason::BudgetBlocksDrain,
-        Step::ConditionChanged(reason) => status::reason(reason),
+        Step::ConditionChanged(reason) | Step::Recovery(reason) => status::reason(reason),
     }
 }

@@ -1,15 +1,18 @@
 //! The effects on a member's Pod and PVC. Each passes the one gate, and re-reads what it rests on.
 
-use std::{collections::BTreeMap, sync::PoisonError};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::PoisonError,
+};
 
-use etcd_operator_api::{EtcdMember, labels, names};
+use etcd_operator_api::{EtcdMember, RecoveryPhase, RecoveryStatus, labels, names};
 use etcd_operator_core::{ids::Uid, reason::Reason as CoreReason, view::JoinInstruction};
 use etcd_operator_kubernetes::{
     failure::ApiFailure,
     gate::{Created, Deleted, Target},
     objects,
 };
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 
@@ -57,7 +60,6 @@ impl Kubernetes {
         instruction: &JoinInstruction,
         pvc_uid: Option<&Uid>,
     ) -> Result<Outcome, ApiFailure> {
-        let namespace = &key.cluster.namespace;
         let stands = match pvc_uid {
             Some(uid) => self.take_fresh(uid) || self.is_there(key, uid).await?,
             None => self.has_no_data_yet(key, member, instruction).await?,
@@ -66,20 +68,57 @@ impl Kubernetes {
             return Ok(Outcome::Outdated);
         }
         let wanted = objects::pod(member, &self.0.settings, instruction).map_err(built)?;
-        match self.0.writer.create_pod(&wanted).await? {
+        self.put_pod(key, &wanted).await
+    }
+
+    /// Creates the Pod in which the survivor of a recovery runs once. Nothing here rests on a store: by live reads the
+    /// recovery stands, every other EtcdMember is on its way out, and none of them has a Pod.
+    pub(super) async fn create_recovery_pod(
+        &self,
+        key: &MemberKey,
+        member: &EtcdMember,
+        instruction: &JoinInstruction,
+        pvc_uid: &Uid,
+    ) -> Result<Outcome, ApiFailure> {
+        let namespace = &key.cluster.namespace;
+        let cluster = self.0.reader.get_cluster(namespace, &key.cluster.name).await?;
+        let cluster = cluster.filter(|c| c.metadata.uid.as_deref() == Some(key.cluster.uid.as_str()));
+        let recovery = cluster.and_then(|c| c.status?.recovery);
+        let stands = |r: &RecoveryStatus| {
+            r.phase == RecoveryPhase::Rewriting && r.survivor.as_str() == key.name.as_str()
+        };
+        let Some(recovery) = recovery.filter(stands) else { return Ok(Outcome::Outdated) };
+        let members = self.0.reader.list_members(namespace, &key.cluster.uid).await?;
+        let others = members.iter().filter(|m| m.metadata.uid.as_deref() != Some(key.uid.as_str()));
+        let mut names: BTreeSet<String> = recovery.others.into_iter().collect();
+        for other in others {
+            if other.metadata.deletion_timestamp.is_none() {
+                return Ok(Outcome::Outdated);
+            }
+            names.insert(other.name_any());
+        }
+        for name in names {
+            if self.0.reader.get_pod(namespace, &name).await?.is_some() {
+                return Ok(Outcome::Outdated);
+            }
+        }
+        if !self.is_there(key, pvc_uid).await? {
+            return Ok(Outcome::Outdated);
+        }
+        let wanted = objects::recovery_pod(member, &self.0.settings, instruction).map_err(built)?;
+        self.put_pod(key, &wanted).await
+    }
+
+    async fn put_pod(&self, key: &MemberKey, wanted: &Pod) -> Result<Outcome, ApiFailure> {
+        match self.0.writer.create_pod(wanted).await? {
             Created::New(_) => {
-                self.tell(
-                    &key.cluster,
-                    Step::PodCreated,
-                    Some(&key.name),
-                    format!("created Pod {}", key.name),
-                );
+                let note = format!("created Pod {}", key.name);
+                self.tell(&key.cluster, Step::PodCreated, Some(&key.name), note);
                 Ok(Outcome::Done)
             }
             Created::Exists => {
-                let Some(live) = self.0.reader.get_pod(namespace, key.name.as_str()).await? else {
-                    return Ok(Outcome::Outdated);
-                };
+                let live = self.0.reader.get_pod(&key.cluster.namespace, key.name.as_str()).await?;
+                let Some(live) = live else { return Ok(Outcome::Outdated) };
                 self.note_existing(key, live, &format!("Pod {}", key.name))
             }
         }

@@ -54,6 +54,14 @@ pub struct EtcdClusterStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drift: Option<DriftMode>,
 
+    /// The recovery from lost quorum that was taken up last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recovery: Option<RecoveryStatus>,
+
+    /// The recovery that is asked for by annotation and refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused_recovery: Option<RefusedRecovery>,
+
     /// When the change in progress is reported as stuck. Absent when nothing is in progress.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress_deadline: Option<Time>,
@@ -62,6 +70,65 @@ pub struct EtcdClusterStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "crate::schema::conditions")]
     pub conditions: Vec<Condition>,
+}
+
+/// A recovery from lost quorum: what was asked for, and what was done.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct RecoveryStatus {
+    /// The annotation's value. The same value never acts again.
+    pub request: String,
+
+    /// The EtcdMember whose data the cluster goes on with.
+    pub survivor: String,
+
+    /// How far it is.
+    pub phase: RecoveryPhase,
+
+    /// Raft term of the survivor when the request was taken up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub term: Option<i64>,
+
+    /// Last index that the survivor knew committed when the request was taken up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<i64>,
+
+    /// The EtcdMembers that were fenced, to be let go with their volumes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<String>,
+
+    /// When it was taken up.
+    pub begun: Time,
+
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Time>,
+}
+
+/// How far a recovery is.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecoveryPhase {
+    /// The others' Pods are ended. Taking the annotation off still takes it back.
+    Fencing,
+    /// The survivor runs once with `--force-new-cluster`, reachable by nobody.
+    Rewriting,
+    /// The survivor starts as any member does.
+    Returning,
+    /// The survivor serves; the cluster grows from it.
+    Recovered,
+    /// It was taken back before anything was changed.
+    Cancelled,
+}
+
+/// A recovery that is asked for and refused.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct RefusedRecovery {
+    /// The annotation's value. The same value is not considered again while it stands.
+    pub request: String,
+
+    /// Why, and what to do.
+    pub why: String,
 }
 
 /// What becomes of members that were made from another spec.

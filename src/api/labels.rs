@@ -45,6 +45,10 @@ pub const PEER_AUTO_TLS: &str = "etcd-operator.cozystack.io/peer-auto-tls";
 /// On an EtcdCluster: "true" stops every effect on the cluster. Its status stays true.
 pub const RECONCILE_PAUSED: &str = "etcd-operator.cozystack.io/reconcile-paused";
 
+/// On an EtcdCluster that has lost its quorum for good: the name of the EtcdMember to go on with, and after it, by
+/// choice, the word `force` or any other that makes it a new request. Acts at most once.
+pub const RECOVER_FROM: &str = "etcd-operator.cozystack.io/recover-from";
+
 /// On a Pod: `--initial-cluster-state`, which the kubelet reads at each start of the container.
 pub const INITIAL_CLUSTER_STATE: &str = "etcd-operator.cozystack.io/initial-cluster-state";
 /// On a Pod: `--initial-cluster`, which the kubelet reads at each start of the container.

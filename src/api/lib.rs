@@ -45,7 +45,9 @@ mod warnings;
 
 pub use check::{Invalid, Unsupported};
 pub use cluster::{EtcdCluster, EtcdClusterSpec};
-pub use cluster_status::{DriftMode, EtcdClusterStatus, ObservedClusterSpec};
+pub use cluster_status::{
+    DriftMode, EtcdClusterStatus, ObservedClusterSpec, RecoveryPhase, RecoveryStatus, RefusedRecovery,
+};
 pub use crd::{CrdError, crd_file_name, crds};
 pub use defrag::{
     DefragOutcome, DefragPhase, DefragRule, EtcdDefrag, EtcdDefragSpec, EtcdDefragStatus, MemberDefragStatus,

@@ -108,6 +108,20 @@ reasons! {
     /// The EtcdCluster that is referred to does not exist in this namespace. Correct the name.
     Warning ClusterNotFound,
 
+    // Recovery from lost quorum.
+
+    /// The cluster is being brought back from the member that the annotation recover-from names. The message says how
+    /// far it is and what it waits for.
+    Warning Recovering,
+    /// The cluster goes on with the data of one member, and grows from it. What only the lost members held is gone.
+    Warning Recovered,
+    /// The recovery was taken back before anything was changed, because the annotation was taken off or the quorum
+    /// returned. Nothing to do.
+    Normal RecoveryCancelled,
+    /// The recovery that recover-from asks for is not carried out; the message says why. Change the annotation or take
+    /// it off.
+    Warning RecoveryRefused,
+
     // What stops every change until a person decides.
 
     /// An object with a name that the cluster needs exists and is not the operator's. It is never adopted; delete or

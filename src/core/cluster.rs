@@ -132,6 +132,9 @@ pub fn decide(s: &ClusterSituation) -> ClusterDecision {
             _ => stop,
         };
     }
+    if let Some(decision) = crate::recovery::decide(s) {
+        return decision;
+    }
     if let Some(decision) = services(s).or_else(|| crate::disruption::decide(s)) {
         return decision;
     }

@@ -38,7 +38,11 @@ pub(crate) fn repair(s: &ClusterSituation, staying: &[&MemberFacts]) -> Option<C
 pub fn is_replacement(why: Reason) -> bool {
     !matches!(
         why,
-        Reason::ScalingDown | Reason::AnotherMemberFirst | Reason::SpecChanged | Reason::VersionDiffers
+        Reason::ScalingDown
+            | Reason::AnotherMemberFirst
+            | Reason::SpecChanged
+            | Reason::VersionDiffers
+            | Reason::Recovering
     )
 }
 

@@ -20,6 +20,7 @@ pub mod membership;
 pub mod pause;
 pub mod progress;
 pub mod reason;
+pub mod recovery;
 pub mod report;
 pub mod roll;
 mod shrink;

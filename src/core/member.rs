@@ -9,6 +9,7 @@ use crate::{
     ids::{MemberId, Uid},
     membership::Change,
     reason::Reason,
+    recovery,
     time::timeouts,
     view::{
         JoinInstruction, ListFact, MemberRecord, MemberSituation, MemberView, Owner, PodTrouble, PodView,
@@ -51,6 +52,14 @@ pub enum MemberAction {
         instruction: JoinInstruction,
         /// The PVC that it must mount; none if its data is in memory.
         pvc_uid: Option<Uid>,
+    },
+    /// Create the Pod in which the survivor of a recovery runs once with `--force-new-cluster`, after live reads have
+    /// shown that the recovery stands, that every other member is on its way out and that none has a Pod.
+    CreateRecoveryPod {
+        /// How etcd is told to start, which it ignores over data.
+        instruction: JoinInstruction,
+        /// The PVC that it must mount.
+        pvc_uid: Uid,
     },
     /// Put the Pod's join instruction, role label or other labels right.
     PatchPod {
@@ -110,6 +119,7 @@ impl MemberAction {
             MemberAction::Ask(_) => "Ask",
             MemberAction::RecordJoin { .. } => "RecordJoin",
             MemberAction::CreatePod { .. } => "CreatePod",
+            MemberAction::CreateRecoveryPod { .. } => "CreateRecoveryPod",
             MemberAction::PatchPod { .. } => "PatchPod",
             MemberAction::Record(_) => "Record",
             MemberAction::DeletePod { .. } => "DeletePod",
@@ -176,6 +186,9 @@ fn serves_no_more(s: &MemberSituation) -> bool {
 
 fn next(s: &MemberSituation) -> MemberDecision {
     let leaving = !s.facts.member.stays();
+    if let (Owner::Present { hands_off: false, .. }, Some(role)) = (&s.owner, s.recovery) {
+        return recovery::member(s, role);
+    }
     match &s.owner {
         Owner::Unknown => wait(Reason::NotKnownYet),
         Owner::Gone if leaving && s.facts.member.finalizer => let_go(s),
@@ -283,6 +296,10 @@ fn live(s: &MemberSituation, formed: bool) -> MemberDecision {
         Presence::Present(pod) if pod.deleting => wait(Reason::PodTerminating),
         Presence::Present(pod) if pod.ended => {
             MemberDecision::Act(MemberAction::DeletePod { pod_uid: pod.uid.clone(), why: Reason::PodEnded })
+        }
+        // Its work is done, or it came too late to be wanted.
+        Presence::Present(pod) if pod.rewrites => {
+            MemberDecision::Act(MemberAction::DeletePod { pod_uid: pod.uid.clone(), why: Reason::Recovering })
         }
         Presence::Present(pod) => run(s, pod, instruction, formed),
     }
@@ -421,7 +438,7 @@ fn voter_label(s: &MemberSituation, pod: &PodView, formed: bool) -> bool {
 }
 
 /// What the last look adds to the member's status record.
-fn record(s: &MemberSituation, pod: Option<&PodView>) -> Option<MemberAction> {
+pub(crate) fn record(s: &MemberSituation, pod: Option<&PodView>) -> Option<MemberAction> {
     let old = &s.facts.member.recorded;
     let Owner::Present { cluster_id, .. } = s.owner else { return None };
     let mut new = old.clone();

@@ -97,6 +97,14 @@ reasons! {
     CorruptAlarm,
     /// A member's database has reached its quota, so etcd takes no more writes.
     NoSpaceAlarm,
+    /// The cluster is brought back from one member that a person named.
+    Recovering,
+    /// The cluster was brought back from one member.
+    Recovered,
+    /// A recovery was taken back before anything was changed.
+    RecoveryCancelled,
+    /// The recovery that a person asked for is not carried out.
+    RecoveryRefused,
     /// The API server refused an object that a member or the cluster needs.
     ObjectRefused,
     /// Every voter's EtcdMember is to be deleted, while the cluster is wanted.

@@ -11,7 +11,7 @@ use crate::{
     ids::MemberName,
     pause::{self, is_paused},
     reason::Reason,
-    roll,
+    recovery, roll,
     time::Time,
     trouble::{alarm, trouble},
     upgrade,
@@ -92,17 +92,19 @@ pub fn report(s: &ClusterSituation) -> Report {
         available: available(s, &record, stop.as_ref()),
         progressing: progressing(s, &record, stop.as_ref()),
         degraded: degraded(s, stop.as_ref()),
-        spec_warnings: spec_warnings(s),
+        spec_warnings: spec_warnings(s, &record),
         disruptions: disruption::condition(s, &record),
         record,
     }
 }
 
 /// The first warning gives the reason, and the message has all.
-fn spec_warnings(s: &ClusterSituation) -> Option<Condition> {
-    let first = s.cluster.warnings.first()?;
-    let words: Vec<&str> = s.cluster.warnings.iter().map(|w| w.words.as_str()).collect();
-    Some(condition(Verdict::True, first.reason, words.join("; ")))
+fn spec_warnings(s: &ClusterSituation, record: &ClusterRecord) -> Option<Condition> {
+    let refused = record.refused_recovery.iter().map(|r| (Reason::RecoveryRefused, r.why.as_str()));
+    let warnings = s.cluster.warnings.iter().map(|w| (w.reason, w.words.as_str()));
+    let all: Vec<(Reason, &str)> = refused.chain(warnings).collect();
+    let words: Vec<&str> = all.iter().map(|(_, words)| *words).collect();
+    Some(condition(Verdict::True, all.first()?.0, words.join("; ")))
 }
 
 fn leader(s: &ClusterSituation) -> Option<&MemberFacts> {
@@ -111,7 +113,7 @@ fn leader(s: &ClusterSituation) -> Option<&MemberFacts> {
 }
 
 /// Whether the last look still says something: one at a learner that is a voter by now does not.
-fn known(s: &ClusterSituation, m: &MemberFacts) -> bool {
+pub(crate) fn known(s: &ClusterSituation, m: &MemberFacts) -> bool {
     let outdated = s.is_voter(m) && m.look.status().is_some_and(|status| status.is_learner);
     (!matches!(m.look, Look::Unknown { .. }) && !outdated) || m.is_dead()
 }
@@ -137,6 +139,7 @@ fn record(s: &ClusterSituation, stopped: bool) -> ClusterRecord {
         let taken_over = record.target.is_some() && !roll::outdated(s).is_empty();
         record.drift = Some(if taken_over { Drift::Accepted } else { Drift::Rolled });
     }
+    (record.recovery, record.refused_recovery) = recovery::records(s);
     let other = record.target.as_ref() != Some(&spec);
     if other && outdated_seed(s).is_none() && upgrade::refused(s).is_none() {
         if record.target.as_ref().is_some_and(|old| old.template != spec.template) {
@@ -197,6 +200,9 @@ fn available(s: &ClusterSituation, record: &ClusterRecord, stop: Option<&(Reason
         let words = "every EtcdMember of this cluster is gone, and their volumes with them; restore a snapshot into a new EtcdCluster";
         return condition(Verdict::False, Reason::AllMembersLost, words);
     }
+    if let Some(r) = recovery::active(s) {
+        return condition(Verdict::False, Reason::Recovering, recovery::words(s, r));
+    }
     let voters: Vec<&MemberFacts> = s.members.iter().filter(|m| s.is_voter(m)).collect();
     let serving = s.serving();
     let wanted = s.wanted().unwrap_or(voters.len());
@@ -247,6 +253,9 @@ fn progressing(s: &ClusterSituation, record: &ClusterRecord, stop: Option<&(Reas
                 trouble(s).map_or_else(words, |(_, words)| words),
             )
         };
+    }
+    if let Some(r) = recovery::active(s) {
+        return condition(Verdict::True, Reason::Recovering, recovery::words(s, r));
     }
     if let Some((reason, words)) = upgrade::refused(s) {
         return condition(Verdict::False, reason, words);
@@ -374,6 +383,9 @@ fn degraded(s: &ClusterSituation, stop: Option<&(Reason, String)>) -> Condition 
             s.cluster.name
         );
         return condition(Verdict::True, Reason::ForeignObject, words);
+    }
+    if let Some(r) = recovery::active(s) {
+        return condition(Verdict::True, Reason::Recovering, recovery::words(s, r));
     }
     if nobody_stays(s) {
         return condition(Verdict::True, Reason::LastMemberKept, nobody_stays_words(s));

@@ -7,6 +7,7 @@ use crate::{
     etcd::{ListedMember, Look, MemberList},
     ids::{ClusterId, MemberId, MemberName, PeerUrl, Uid},
     reason::Reason,
+    recovery::{Recovery, RefusedRequest, Role},
     roll::{Blueprint, Permit},
     time::Time,
     version::EtcdVersion,
@@ -57,6 +58,8 @@ pub struct ClusterView {
     pub blueprint: Blueprint,
     /// Members that run may be restarted for a changed spec (`updateStrategy` is not OnDelete).
     pub rolls: bool,
+    /// The member that a person wants the cluster recovered from, and how (annotation `recover-from`).
+    pub recover_from: Option<String>,
     /// What the spec asks for and may do harm. It is told and stops nothing.
     pub warnings: Vec<SpecWarning>,
     /// Seconds after which Progressing stops claiming progress.
@@ -96,6 +99,10 @@ pub struct ClusterRecord {
     pub progress_deadline: Option<Time>,
     /// Whether members that differ from the target follow it. None before this operator first saw the cluster.
     pub drift: Option<Drift>,
+    /// The recovery that was taken up last.
+    pub recovery: Option<Recovery>,
+    /// The request for a recovery that stands and is refused.
+    pub refused_recovery: Option<RefusedRequest>,
 }
 
 /// What becomes of members that were made from another spec than the target.
@@ -257,6 +264,8 @@ pub struct PodView {
     pub made_from: u64,
     /// How often its container was started again, by the kubelet's count.
     pub restarts: u32,
+    /// It is the Pod of a recovery: its etcd runs once, with `--force-new-cluster`, and listens to nobody.
+    pub rewrites: bool,
 }
 
 /// How etcd is told to start. It reads this at each start of its container, and ignores it when
@@ -478,6 +487,8 @@ pub struct MemberSituation {
     /// The cluster is to be paused. `spec.dormant` on an EtcdMember counts only then: set by hand on the members of
     /// a cluster that is wanted, it would be an outage.
     pub parks: bool,
+    /// What it does while its cluster is being recovered.
+    pub recovery: Option<Role>,
     /// The guard answered, in this life of the actor and after the deletion was asked for, that
     /// etcd does not list this member and that nothing is in flight that could list it again.
     pub removed: bool,

@@ -19,6 +19,7 @@ pub mod objects;
 mod ownership;
 pub mod patch;
 pub mod reads;
+mod recovery;
 pub mod shards;
 pub mod status;
 pub mod stores;

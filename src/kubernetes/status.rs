@@ -16,7 +16,7 @@ use etcd_operator_core::{
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1, jiff::Timestamp};
 use kube::ResourceExt;
 
-use crate::view;
+use crate::{recovery, view};
 
 /// The API's reason of the same name.
 pub fn reason(reason: CoreReason) -> Reason {
@@ -24,7 +24,7 @@ pub fn reason(reason: CoreReason) -> Reason {
     reason.as_str().parse().unwrap_or(Reason::OperatorFault)
 }
 
-fn timestamp(time: Time) -> v1::Time {
+pub(crate) fn timestamp(time: Time) -> v1::Time {
     let millis = i64::try_from(time.0).unwrap_or(i64::MAX);
     // Whole seconds, as the API server stores them: a finer value would differ after each read.
     v1::Time(Timestamp::from_second(millis / 1000).unwrap_or(Timestamp::MAX))
@@ -65,6 +65,8 @@ pub fn cluster(object: &EtcdCluster, report: &Report, now: Time) -> EtcdClusterS
         Drift::Accepted => DriftMode::Accepted,
         Drift::Rolled => DriftMode::Rolled,
     });
+    status.recovery = report.record.recovery.as_ref().map(recovery::status);
+    status.refused_recovery = report.record.refused_recovery.as_ref().map(recovery::refused_status);
     status.progress_deadline = report.record.progress_deadline.map(timestamp);
     let generation = object.metadata.generation;
     for (kind, condition) in [

@@ -34,6 +34,7 @@ fn report(object: &EtcdCluster) -> Report {
             target: Some(target_of(object)),
             progress_deadline: Some(Time(1_767_225_601_999)),
             drift: Some(Drift::Rolled),
+            ..ClusterRecord::default()
         },
         ready_members: Some(2),
         broken_members: 1,

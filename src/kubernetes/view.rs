@@ -20,7 +20,10 @@ use k8s_openapi::{
 };
 use kube::ResourceExt;
 
-use crate::objects::{self, is_controlled_by};
+use crate::{
+    objects::{self, is_controlled_by},
+    recovery,
+};
 
 /// The time that an API server's timestamp shows.
 pub fn time(time: &v1::Time) -> Time {
@@ -85,6 +88,7 @@ pub fn cluster(object: &EtcdCluster) -> ClusterView {
         template: template(&spec),
         blueprint: blueprint(&spec),
         rolls: object.spec.rolls(),
+        recover_from: object.annotations().get(labels::RECOVER_FROM).cloned(),
         warnings: warnings(object),
         progress_deadline_seconds: u64::try_from(object.spec.progress_deadline_seconds).unwrap_or_default(),
         recorded: cluster_record(object),
@@ -116,6 +120,8 @@ fn cluster_record(object: &EtcdCluster) -> ClusterRecord {
             DriftMode::Accepted => Drift::Accepted,
             DriftMode::Rolled => Drift::Rolled,
         }),
+        recovery: status.recovery.as_ref().map(recovery::recorded),
+        refused_recovery: status.refused_recovery.as_ref().map(recovery::refused),
     }
 }
 
@@ -191,6 +197,8 @@ pub fn pod(object: &Pod, owner: &EtcdMember) -> PodView {
             .unwrap_or_default(),
         restarts: container.as_ref().map_or(0, |c| u32::try_from(c.restart_count).unwrap_or_default()),
         trouble: trouble(object, container.as_ref()),
+        // Every other Pod of ours is started again by the kubelet, and no Pod ever changes this.
+        rewrites: object.spec.as_ref().is_some_and(|s| s.restart_policy.as_deref() == Some("Never")),
     }
 }
 

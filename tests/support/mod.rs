@@ -166,6 +166,11 @@ impl Scene {
         self.edit(name, json!({"spec": {"replicas": replicas}})).await
     }
 
+    /// Sets an annotation of the EtcdCluster `name`, or takes it off.
+    pub async fn annotate(&self, name: &str, key: &str, value: Option<&str>) -> EtcdCluster {
+        self.edit(name, json!({"metadata": {"annotations": {key: value}}})).await
+    }
+
     /// The EtcdCluster as it is now.
     pub async fn get(&self, name: &str) -> EtcdCluster {
         self.api::<EtcdCluster>().get(name).await.unwrap()

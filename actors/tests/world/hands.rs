@@ -284,6 +284,7 @@ impl Hands for FakeApi {
             MemberAction::CreatePod { instruction, pvc_uid } => {
                 call("CreatePod", Box::new(move |s, now| create_pod(s, now, member, instruction, pvc_uid)))
             }
+            MemberAction::CreateRecoveryPod { .. } => panic!("nobody asks for a recovery in this world"),
             MemberAction::PatchPod { pod_uid, instruction, voter_label } => {
                 let rv = self.0.lock().stores.objects.pods.get(name).map(|p| p.rv);
                 let name = name.to_owned();
@@ -535,6 +536,7 @@ fn create_pod(
         instruction: Some(instruction),
         trouble: None,
         restarts: 0,
+        rewrites: false,
         made_from: state.truth.members.get(&member.uid).map_or(0, |m| m.view.generation),
     };
     state.put(now, Object::Pod(name, Some(PodObj { member, rv, view, pvc_uid })));

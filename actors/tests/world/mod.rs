@@ -186,6 +186,7 @@ impl World {
                 template: "template".into(),
                 blueprint: etcd_operator_core::roll::Blueprint::default(),
                 rolls: true,
+                recover_from: None,
                 warnings: vec![],
                 progress_deadline_seconds: 600,
                 recorded: ClusterRecord::default(),

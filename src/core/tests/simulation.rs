@@ -1,6 +1,6 @@
 //! The decisions over a simulated Kubernetes and a simulated etcd, in at least 100,000 random
 //! schedules. `SIM_SEED=n` re-runs one schedule with its trace, `SIM_SCHEDULES=n` sets the number,
-//! `SIM_TRACE=n` the length of a trace.
+//! `SIM_TRACE=n` the length of a trace, and `SIM_MUTANT=name` plants that fault alone.
 
 #![allow(
     clippy::panic,
@@ -52,7 +52,9 @@ const ENOUGH: u64 = 20_000;
 #[test]
 fn every_planted_fault_is_caught() {
     let mut escaped = vec![];
-    for mutant in Mutant::ALL {
+    let only = std::env::var("SIM_MUTANT").ok();
+    let chosen = |m: &Mutant| only.as_ref().is_none_or(|name| *name == format!("{m:?}"));
+    for mutant in Mutant::ALL.into_iter().filter(chosen) {
         let summary = run::many(1, ENOUGH, Some(mutant));
         match &summary.violation {
             Some((seed, words)) => println!("{mutant:?}: schedule {}, seed {seed}: {words}", summary.ran),

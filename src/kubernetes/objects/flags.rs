@@ -116,6 +116,7 @@ pub const KNOWN: &[Flag] = &[
     always("peer-trusted-ca-file"),
     always("peer-client-cert-auth"),
     always("peer-auto-tls"),
+    always("force-new-cluster"),
 ];
 
 struct CommandLine<'a> {
@@ -145,6 +146,36 @@ impl CommandLine<'_> {
 /// # Errors
 /// For a version that this build has no flags for.
 pub fn args(member: &EtcdMember) -> Result<Vec<String>, FlagError> {
+    let mut line = start(member, ANYBODY)?;
+    corruption_checks(&mut line)?;
+    options(&mut line, member)?;
+    tls(&mut line, member)?;
+    Ok(line.args)
+}
+
+/// The command line with which the survivor of a recovery starts once. Neither clients nor peers reach it: what it were
+/// told before it is known to stand alone could be lost. Metrics and health stay, for the probes.
+///
+/// # Errors
+/// See [`args`].
+pub fn recovery_args(member: &EtcdMember) -> Result<Vec<String>, FlagError> {
+    let mut line = start(member, NOBODY)?;
+    line.push("force-new-cluster", "true")?;
+    // Without the checks for corruption, which would ask peers that are gone.
+    options(&mut line, member)?;
+    tls(&mut line, member)?;
+    Ok(line.args)
+}
+
+/// Every address of both families. Go's listener opens a wildcard of either family as one socket
+/// for both where the kernel can, and `0.0.0.0` alone still works where IPv6 was disabled at boot,
+/// which `[::]` does not. DN-06 in `tests/flags.rs` shows that an IPv6 client is served.
+const ANYBODY: &str = "0.0.0.0";
+/// Only whoever is in the same Pod.
+const NOBODY: &str = "127.0.0.1";
+
+/// Identity, addresses and the join instruction. Clients and peers are listened for at `host`.
+fn start<'a>(member: &'a EtcdMember, host: &str) -> Result<CommandLine<'a>, FlagError> {
     let name = member.metadata.name.as_deref().unwrap_or_default();
     let version: EtcdVersion = member
         .spec
@@ -157,19 +188,16 @@ pub fn args(member: &EtcdMember) -> Result<Vec<String>, FlagError> {
     let mut line = CommandLine { member: name, version, args: Vec::new() };
     line.push("name", name)?;
     line.push("data-dir", data_dir(member))?;
-    line.push("listen-peer-urls", listen(address::peer_scheme(member), names::PEER_PORT))?;
-    line.push("listen-client-urls", listen(address::client_scheme(member), names::CLIENT_PORT))?;
+    line.push("listen-peer-urls", listen(address::peer_scheme(member), host, names::PEER_PORT))?;
+    line.push("listen-client-urls", listen(address::client_scheme(member), host, names::CLIENT_PORT))?;
     line.push("advertise-client-urls", address::client_url(member))?;
     line.push("initial-advertise-peer-urls", address::peer_url(member))?;
     // The kubelet fills these in at each start of the container, from the Pod's annotations.
     line.push("initial-cluster", format!("$({JOIN_CLUSTER})"))?;
     line.push("initial-cluster-token", &member.spec.cluster_token)?;
     line.push("initial-cluster-state", format!("$({JOIN_STATE})"))?;
-    line.push("listen-metrics-urls", listen(names::Scheme::Http, names::METRICS_PORT))?;
-    corruption_checks(&mut line)?;
-    options(&mut line, member)?;
-    tls(&mut line, member)?;
-    Ok(line.args)
+    line.push("listen-metrics-urls", listen(names::Scheme::Http, ANYBODY, names::METRICS_PORT))?;
+    Ok(line)
 }
 
 fn data_dir(member: &EtcdMember) -> String {
@@ -179,11 +207,8 @@ fn data_dir(member: &EtcdMember) -> String {
     }
 }
 
-/// Every address of both families. Go's listener opens a wildcard of either family as one socket
-/// for both where the kernel can, and `0.0.0.0` alone still works where IPv6 was disabled at boot,
-/// which `[::]` does not. DN-06 in `tests/flags.rs` shows that an IPv6 client is served.
-fn listen(scheme: names::Scheme, port: u16) -> String {
-    format!("{}://0.0.0.0:{port}", scheme.as_str())
+fn listen(scheme: names::Scheme, host: &str, port: u16) -> String {
+    format!("{}://{host}:{port}", scheme.as_str())
 }
 
 /// How often the leader compares the whole database with every follower's. All of it is read each time:

@@ -23,7 +23,7 @@ use kube::Resource;
 pub use address::{client_url, dns_name, founds, peer_url};
 pub use budget::disruption_budget;
 pub use member::{NewMember, member, updated};
-pub use pod::{PodSettings, instruction_annotations, pod, read_instruction};
+pub use pod::{PodSettings, instruction_annotations, pod, read_instruction, recovery_pod};
 pub use pvc::pvc;
 pub use service::{client_service, headless_service, service};
 

@@ -50,6 +50,33 @@ pub fn pod(
     settings: &PodSettings,
     instruction: &JoinInstruction,
 ) -> Result<Pod, BuildError> {
+    build(member, settings, instruction, flags::args(member)?)
+}
+
+/// The Pod in which the survivor of a recovery runs once: the same in all but its command line and that the kubelet
+/// never starts it again, since each start with `--force-new-cluster` would drop the members that have joined since.
+/// It bears the member's name, so that no other Pod of the member can be there.
+///
+/// # Errors
+/// See [`pod`].
+pub fn recovery_pod(
+    member: &EtcdMember,
+    settings: &PodSettings,
+    instruction: &JoinInstruction,
+) -> Result<Pod, BuildError> {
+    let mut pod = build(member, settings, instruction, flags::recovery_args(member)?)?;
+    if let Some(spec) = &mut pod.spec {
+        spec.restart_policy = Some("Never".to_owned());
+    }
+    Ok(pod)
+}
+
+fn build(
+    member: &EtcdMember,
+    settings: &PodSettings,
+    instruction: &JoinInstruction,
+    args: Vec<String>,
+) -> Result<Pod, BuildError> {
     let owner = Owner::of(member)?;
     let spec = &member.spec;
     Ok(Pod {
@@ -80,7 +107,7 @@ pub fn pod(
                 ..Default::default()
             }),
             image_pull_secrets: some(spec.image_pull_secrets.clone()),
-            containers: vec![container(member, settings)?],
+            containers: vec![container(member, settings, args)],
             volumes: Some(volumes(member, &names::pvc(owner.name))),
             ..scheduling(member)
         }),
@@ -114,12 +141,12 @@ pub fn read_instruction(annotations: Option<&BTreeMap<String, String>>) -> Optio
     }
 }
 
-fn container(member: &EtcdMember, settings: &PodSettings) -> Result<Container, BuildError> {
-    Ok(Container {
+fn container(member: &EtcdMember, settings: &PodSettings, args: Vec<String>) -> Container {
+    Container {
         name: names::CONTAINER.to_owned(),
         image: Some(format!("{}:v{}", settings.image_repository, member.spec.version)),
         command: Some(vec!["etcd".to_owned()]),
-        args: Some(flags::args(member)?),
+        args: Some(args),
         env: Some(vec![
             from_annotation(JOIN_CLUSTER, labels::INITIAL_CLUSTER),
             from_annotation(JOIN_STATE, labels::INITIAL_CLUSTER_STATE),
@@ -142,7 +169,7 @@ fn container(member: &EtcdMember, settings: &PodSettings) -> Result<Container, B
             ..Default::default()
         }),
         ..Default::default()
-    })
+    }
 }
 
 fn from_annotation(variable: &str, annotation: &str) -> EnvVar {

@@ -153,6 +153,8 @@ impl Watched for Pod {
         meta(&mut self.metadata);
         self.spec = self.spec.take().map(|spec| PodSpec {
             node_name: spec.node_name,
+            // By which the Pod of a recovery is known.
+            restart_policy: spec.restart_policy,
             // Only what a message names.
             containers: spec
                 .containers

@@ -122,6 +122,7 @@ pub(crate) fn pod(n: u64) -> PodView {
         trouble: None,
         restarts: 0,
         made_from: 1,
+        rewrites: false,
     }
 }
 
@@ -230,6 +231,7 @@ pub(crate) fn cluster(replicas: usize, members: Vec<MemberFacts>) -> ClusterSitu
             template: "t".into(),
             blueprint: blueprint(),
             rolls: true,
+            recover_from: None,
             warnings: vec![],
             progress_deadline_seconds: 600,
             recorded: ClusterRecord {
@@ -237,6 +239,8 @@ pub(crate) fn cluster(replicas: usize, members: Vec<MemberFacts>) -> ClusterSitu
                 target: Some(target),
                 progress_deadline: None,
                 drift: Some(Drift::Rolled),
+                recovery: None,
+                refused_recovery: None,
             },
         },
         services: BTreeMap::from([
@@ -275,6 +279,7 @@ pub(crate) fn situation(facts: MemberFacts) -> MemberSituation {
         departure: Departure::Go,
         granted: false,
         parks: false,
+        recovery: None,
         removed: false,
         budget_covers_label: true,
     }

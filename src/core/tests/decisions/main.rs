@@ -17,6 +17,7 @@ mod healing;
 mod judge;
 mod member;
 mod pause;
+mod recovery;
 mod report;
 mod roll;
 mod shrink;

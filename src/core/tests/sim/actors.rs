@@ -15,6 +15,7 @@ use etcd_operator_core::{
     member::{MemberAction, MemberDecision},
     progress::Progress,
     reason::Reason,
+    recovery,
     report::{Report, report},
     time::Time,
     view::{
@@ -268,7 +269,10 @@ impl Operator {
 
     fn status_write(&self, w: &mut World, s: &ClusterSituation) -> Option<ApiCall> {
         let object = self.stores.cluster.as_ref()?.as_ref()?;
-        let report = report(s);
+        let report = match w.mutant {
+            Some(mutants::Mutant::FlagBesideOthers) => report(&mutants::seen_by_recovery(w.mutant, s)),
+            _ => report(s),
+        };
         let three = [&report.available, &report.progressing, &report.degraded];
         for c in three.into_iter().chain(&report.disruptions) {
             w.coverage.hit("report", c.reason.as_str());
@@ -357,7 +361,7 @@ impl Operator {
     pub(crate) fn look_at(&mut self, w: &mut World, m: M) -> bool {
         let Presence::Present(pod) = self.stores.pod(m) else { return false };
         let Some(ip) = pod.view.ip.filter(|_| !pod.view.ended) else { return false };
-        let process = w.etcd.processes.iter().find(|p| p.ip == ip);
+        let process = w.etcd.processes.iter().find(|p| p.ip == ip && !p.hidden);
         let look = process.map_or(Look::Silent { at: w.now }, |p| w.etcd.look(p, w.now));
         let Some(actor) = self.actors.get_mut(&m) else { return false };
         let mut stalled = false;
@@ -413,6 +417,12 @@ impl Operator {
             list: self.list.clone(),
             departure,
             removed: actor.removed && o.view.deleting.is_some(),
+            recovery: whole.as_ref().and_then(|s| match mutant {
+                Some(mutants::Mutant::FlagBesideOthers) => {
+                    recovery::role(&mutants::seen_by_recovery(mutant, s), &o.view.name)
+                }
+                _ => recovery::role(s, &o.view.name),
+            }),
             parks: whole.as_ref().is_some_and(|s| etcd_operator_core::pause::parks(s)),
             granted: actor.granted.as_ref().is_some_and(|(uid, at)| {
                 now.since(*at).as_secs() < 2
@@ -478,12 +488,26 @@ impl Operator {
                     w.coverage.hit("create-pod", "the live objects are others");
                     return false;
                 }
+                if w.mutant == Some(mutants::Mutant::FlagForEver) && w.was_recovered(m) {
+                    let blueprint = o.view.blueprint.clone();
+                    w.write(&ApiCall::CreateRecoveryPod { m, instruction, blueprint });
+                    return true;
+                }
                 ApiCall::CreatePod {
                     m,
                     instruction,
                     generation: o.view.generation,
                     blueprint: o.view.blueprint.clone(),
                 }
+            }
+            MemberAction::CreateRecoveryPod { instruction, pvc_uid } => {
+                let there = w.server.pvc(m).is_some_and(|v| v.view.uid == pvc_uid && !v.view.deleting);
+                let blind = w.mutant == Some(mutants::Mutant::FlagBesideOthers);
+                if !there || !(blind || w.others_are_fenced(m)) {
+                    w.coverage.hit("create-recovery-pod", "the live objects are others");
+                    return false;
+                }
+                ApiCall::CreateRecoveryPod { m, instruction, blueprint: o.view.blueprint.clone() }
             }
             MemberAction::PatchPod { instruction, voter_label, .. } => {
                 ApiCall::PatchPod { m, rv: pod_rv.unwrap_or(0), instruction, voter_label }

@@ -78,6 +78,11 @@ pub(crate) enum ApiCall {
         generation: u64,
         blueprint: Blueprint,
     },
+    CreateRecoveryPod {
+        m: M,
+        instruction: JoinInstruction,
+        blueprint: Blueprint,
+    },
     DeletePod {
         m: M,
         uid: Uid,
@@ -116,6 +121,7 @@ impl ApiCall {
             ApiCall::PatchPvc { .. } => "PatchPvc",
             ApiCall::DeletePvc { .. } => "DeletePvc",
             ApiCall::CreatePod { .. } => "CreatePod",
+            ApiCall::CreateRecoveryPod { .. } => "CreateRecoveryPod",
             ApiCall::DeletePod { .. } => "DeletePod",
             ApiCall::EvictPod { .. } => "EvictPod",
             ApiCall::PatchPod { .. } => "PatchPod",
@@ -123,7 +129,7 @@ impl ApiCall {
     }
 
     /// All names.
-    pub(crate) const NAMES: [&'static str; 21] = [
+    pub(crate) const NAMES: [&'static str; 22] = [
         "ClusterStatus",
         "PutService",
         "PutBudget",
@@ -143,6 +149,7 @@ impl ApiCall {
         "PatchPvc",
         "DeletePvc",
         "CreatePod",
+        "CreateRecoveryPod",
         "DeletePod",
         "PatchPod",
     ];

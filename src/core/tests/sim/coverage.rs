@@ -68,6 +68,7 @@ pub(crate) fn expected() -> Vec<(&'static str, &'static str)> {
         "Ask",
         "RecordJoin",
         "CreatePod",
+        "CreateRecoveryPod",
         "PatchPod",
         "Record",
         "DeletePod",
@@ -101,6 +102,7 @@ pub(crate) fn expected() -> Vec<(&'static str, &'static str)> {
         "MemoryLost",
         "DataDirectoryEmpty",
         "PodCrashLooping",
+        "Recovering",
     ];
     let holds = ["AnotherMemberFirst", "AwaitingQuorum", "NotKnownYet", "ReplacementFirst"];
     let etcd = ["UnhealthyCluster", "LearnerNotReady", "NotLearner", "PeerUrlExists"];
@@ -118,6 +120,7 @@ pub(crate) fn expected() -> Vec<(&'static str, &'static str)> {
         all("cluster deletes", &deletes),
         all("departure holds", &holds),
         all("etcd refuses", &etcd),
+        all("recovery", &["Fencing", "Rewriting", "Returning", "Recovered", "Cancelled", "refused"]),
         all("effect", &super::calls::ApiCall::NAMES),
         all("crash in a write", &crashes),
         all("crash", &["before a write", "after a write", "with a write in flight", "idle"]),

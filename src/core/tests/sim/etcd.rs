@@ -46,6 +46,8 @@ pub(crate) struct Instance {
     pub(crate) leader: Option<MemberId>,
     /// Configuration changes made through the operator's calls.
     pub(crate) version: u64,
+    /// A member of it was made a cluster of its own: whoever is left of it must never answer again.
+    pub(crate) superseded: bool,
     /// Somebody may have been promised something: a client could write, or a second member was added.
     pub(crate) acknowledged: bool,
     next_id: u64,
@@ -60,6 +62,8 @@ pub(crate) struct Process {
     pub(crate) id: MemberId,
     pub(crate) volume: usize,
     pub(crate) since: Time,
+    /// It listens to nobody.
+    pub(crate) hidden: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -150,6 +154,7 @@ impl Etcd {
                 term: 900,
                 leader: None,
                 version: 0,
+                superseded: false,
                 acknowledged: false,
                 next_id: 1,
             });
@@ -264,7 +269,8 @@ impl Etcd {
         let start = |etcd: &mut Self, data: Data, formed, first_data| {
             let (instance, id) = (data.instance, data.id);
             etcd.volumes[volume] = Some(data);
-            etcd.processes.push(Process { m, pod: pod.clone(), ip, instance, id, volume, since: now });
+            let pod = pod.clone();
+            etcd.processes.push(Process { m, pod, ip, instance, id, volume, since: now, hidden: false });
             Boot::Runs { formed, first_data }
         };
         if let Some(data) = self.volumes[volume].clone() {
@@ -285,6 +291,7 @@ impl Etcd {
                     term: 2,
                     leader: None,
                     version: 0,
+                    superseded: false,
                     acknowledged: false,
                     next_id: 1,
                 });
@@ -298,7 +305,7 @@ impl Etcd {
             .filter_map(|e| member_of(e.split_once('=').map_or(e, |(name, _)| name)))
             .collect();
         named.sort_unstable();
-        let peer = self.processes.iter().find(|p| p.m != m && named.contains(&p.m));
+        let peer = self.processes.iter().find(|p| p.m != m && !p.hidden && named.contains(&p.m));
         let Some(instance) = peer.map(|p| p.instance) else {
             return Boot::Exits("cannot fetch cluster info from peer urls");
         };
@@ -309,6 +316,38 @@ impl Etcd {
             Some(id) if listed == named => start(self, Data { instance, id, applied: 0 }, false, true),
             _ => Boot::Exits("member count is unequal or unmatched"),
         }
+    }
+
+    /// A container starts with `--force-new-cluster`: what this volume holds becomes a cluster of one, with the same ID.
+    pub(crate) fn force(&mut self, m: M, pod: &Uid, ip: IpAddr, volume: usize, now: Time) -> Boot {
+        let Some(data) = self.volumes[volume].clone() else {
+            return Boot::Exits("the data directory is empty");
+        };
+        let old = &mut self.instances[data.instance];
+        let mut instance = data.instance;
+        if old.members.len() != 1 || old.by_id(data.id).is_none() {
+            old.superseded = true;
+            let others = old.members.iter().map(|l| l.id).filter(|id| *id != data.id);
+            let next = Instance {
+                cluster_id: old.cluster_id,
+                members: vec![Listed { id: data.id, m, started: true, learner: false }],
+                removed: old.removed.iter().copied().chain(others).collect(),
+                index: data.applied + 1,
+                term: old.term + 1,
+                leader: None,
+                version: 0,
+                superseded: false,
+                acknowledged: true,
+                next_id: old.next_id + 100,
+            };
+            self.instances.push(next);
+            instance = self.instances.len() - 1;
+        }
+        let applied = self.instances[instance].index;
+        self.volumes[volume] = Some(Data { instance, id: data.id, applied });
+        let (pod, id) = (pod.clone(), data.id);
+        self.processes.push(Process { m, pod, ip, instance, id, volume, since: now, hidden: true });
+        Boot::Runs { formed: false, first_data: false }
     }
 
     /// A membership call reaches etcd.

@@ -98,11 +98,13 @@ impl World {
                 let entries = 1 + self.chance.below(1_500);
                 (0..self.etcd.instances.len()).for_each(|i| self.etcd.commit(i, entries));
             }
+            // Who takes anybody for the member is caught by strangers, and by them alone.
+            84..98 if self.mutant == Some(Mutant::AnyoneAnswers) => self.neighbour(),
+            84 if profile.data_loss && self.chance.percent(50) => self.lose_quorum(),
             84..90 if profile.data_loss => self.lose_data(),
             90..94 if profile.by_hand => self.etcdctl(),
-            // Who takes anybody for the member is caught by strangers, and by them alone.
-            86..93 if self.mutant == Some(Mutant::AnyoneAnswers) => self.neighbour(),
             86..93 => self.edit_template(),
+            93 => self.ask_recovery(),
             94 if profile.by_hand => self.force_delete_all(),
             95 if profile.end_of_cluster => {
                 self.log(|| "user: deletes the EtcdCluster".into());
@@ -129,6 +131,8 @@ impl World {
                     self.server.edit_pod(m, |p| p.view.trouble = trouble);
                 }
             }
+            94 if self.chance.percent(25) => self.lose_nodes(),
+            94..96 => self.ask_recovery(),
             _ => self.neighbour(),
         }
     }
@@ -148,6 +152,7 @@ impl World {
             id: MemberId(1),
             volume: self.etcd.neighbours_volume(index),
             since: now,
+            hidden: false,
         });
     }
 

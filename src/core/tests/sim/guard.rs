@@ -94,7 +94,7 @@ impl Operator {
     fn process_at<'a>(&self, w: &'a World, m: M) -> Option<&'a super::etcd::Process> {
         let Presence::Present(pod) = self.stores.pod(m) else { return None };
         let ip = pod.view.ip?;
-        w.etcd.processes.iter().find(|p| p.ip == ip)
+        w.etcd.processes.iter().find(|p| p.ip == ip && !p.hidden)
     }
 
     fn guard_look(&self, w: &World, m: M, id: MemberId) -> Look {

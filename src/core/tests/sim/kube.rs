@@ -97,7 +97,8 @@ pub(crate) fn pvc_view(uid: Uid, ours: bool) -> PvcView {
 
 /// The parts of a spec with this template.
 pub(crate) fn blueprint_of(template: &str) -> Blueprint {
-    Blueprint { version: None, size: Some(1), pod: template.into(), metadata: String::new() }
+    let version = Some(etcd_operator_core::version::EtcdVersion::new(3, 6, 16));
+    Blueprint { version, size: Some(1), pod: template.into(), metadata: String::new() }
 }
 
 pub(crate) fn url_of(m: M) -> PeerUrl {
@@ -129,6 +130,7 @@ impl Server {
             template: "t".into(),
             blueprint: blueprint_of("t"),
             rolls: true,
+            recover_from: None,
             warnings: vec![],
             progress_deadline_seconds: 600,
             recorded: ClusterRecord::default(),
@@ -341,6 +343,19 @@ impl Server {
                 }
                 right
             }
+            ApiCall::CreateRecoveryPod { m, instruction, blueprint } => {
+                let create = ApiCall::CreatePod {
+                    m: *m,
+                    instruction: instruction.clone(),
+                    generation: 0,
+                    blueprint: blueprint.clone(),
+                };
+                let made = self.try_apply(&create, now, new_volume);
+                if made {
+                    self.edit_pod(*m, |o| o.view.rewrites = true);
+                }
+                made
+            }
             ApiCall::CreatePod { m, instruction, generation, blueprint } => {
                 if self.pod(*m).is_some() {
                     return false;
@@ -362,6 +377,7 @@ impl Server {
                     instruction: Some(instruction.clone()),
                     trouble: None,
                     restarts: 0,
+                    rewrites: false,
                     made_from: *generation,
                 };
                 let memory = self.memory.then(&mut *new_volume);

@@ -15,6 +15,7 @@ pub(crate) mod guard;
 pub(crate) mod kube;
 pub(crate) mod mutants;
 pub(crate) mod properties;
+mod recovering;
 pub(crate) mod run;
 pub(crate) mod schedule;
 pub(crate) mod stores;

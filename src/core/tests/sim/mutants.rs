@@ -10,6 +10,7 @@ use etcd_operator_core::{
     member::{self, MemberAction, MemberDecision},
     membership::{self, Call, Change, Evidence, Verdict},
     reason::Reason,
+    time::Time,
     view::{BudgetState, ClusterSituation, JoinInstruction, MemberSituation, Presence},
 };
 
@@ -57,10 +58,14 @@ pub(crate) enum Mutant {
     RestartAnyTime,
     /// A pause parks a member while others are there.
     ParkTooEarly,
+    /// The flag of a recovery is given while others still run.
+    FlagBesideOthers,
+    /// A member that was recovered keeps its flag.
+    FlagForEver,
 }
 
 impl Mutant {
-    pub(crate) const ALL: [Mutant; 21] = [
+    pub(crate) const ALL: [Mutant; 23] = [
         Mutant::QuorumOffByOne,
         Mutant::StaleList,
         Mutant::SecondAdd,
@@ -82,6 +87,8 @@ impl Mutant {
         Mutant::ClockOfTheCall,
         Mutant::RestartAnyTime,
         Mutant::ParkTooEarly,
+        Mutant::FlagBesideOthers,
+        Mutant::FlagForEver,
     ];
 }
 
@@ -233,6 +240,20 @@ pub(crate) fn decide_cluster(mutant: Option<Mutant>, s: &ClusterSituation) -> Cl
 /// [`disruption::covers_label`].
 pub(crate) fn covers_label(mutant: Option<Mutant>, s: &ClusterSituation, m: &MemberName) -> bool {
     mutant == Some(Mutant::FloorOfTheTarget) || disruption::covers_label(s, m)
+}
+
+/// What the recovery sees: with its fault, nobody's Pod but the survivor's, and no need to wait.
+pub(crate) fn seen_by_recovery(mutant: Option<Mutant>, s: &ClusterSituation) -> ClusterSituation {
+    let mut s = s.clone();
+    if mutant == Some(Mutant::FlagBesideOthers)
+        && let Some(r) = &mut s.cluster.recorded.recovery
+    {
+        r.begun = Time(0);
+        for m in s.members.iter_mut().filter(|m| m.member.name != r.survivor) {
+            m.pod = Presence::Absent;
+        }
+    }
+    s
 }
 
 /// [`departure::departure`].

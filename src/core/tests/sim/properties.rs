@@ -31,6 +31,8 @@ pub(crate) struct Ledger {
     pub(crate) on_delete: bool,
     /// Pods that were ended for a restart.
     restarted: Vec<Uid>,
+    /// Clusters of one that a recovery has made.
+    pub(crate) forced: BTreeSet<usize>,
     /// A person took the finalizers off or removed members by hand: some things are then not ours.
     pub(crate) by_hand: bool,
 }
@@ -62,7 +64,11 @@ impl World {
 
     /// Whether etcd still counts on this member, or a call in flight could make it.
     fn still_listed(&self, m: M) -> bool {
-        let listed = self.etcd.instances.iter().any(|i| i.acknowledged && i.members.iter().any(|l| l.m == m));
+        let listed = self
+            .etcd
+            .instances
+            .iter()
+            .any(|i| i.acknowledged && !i.superseded && i.members.iter().any(|l| l.m == m));
         let coming = self
             .flights
             .iter()
@@ -86,10 +92,9 @@ impl World {
                 }
             }
             ApiCall::DeletePod { m, uid } => {
-                let runs = self
-                    .server
-                    .pod(*m)
-                    .is_some_and(|p| p.view.uid == *uid && !p.view.ended && p.mounted.is_some());
+                let runs = self.server.pod(*m).is_some_and(|p| {
+                    p.view.uid == *uid && !p.view.ended && p.mounted.is_some() && !p.view.rewrites
+                });
                 let stays = self.server.member(*m).is_some_and(|o| o.view.stays() && !o.view.dormant);
                 let permitted = self.server.member(*m).is_some_and(|o| {
                     o.view.permit.as_ref().is_some_and(|p| {
@@ -131,6 +136,7 @@ impl World {
     }
 
     pub(crate) fn after_write(&mut self, call: &ApiCall) {
+        self.condemn_for_recovery(call);
         if let ApiCall::CreatePod { m, .. } = call
             && self.landing_late
             && let Some(pod) = self.server.pod(*m).filter(|p| p.memory.is_some())
@@ -338,6 +344,7 @@ impl World {
         if voter && !had_data && !formed {
             self.violated(|| format!("m{m} votes again with an empty log"));
         }
+        self.check_halves();
         self.acknowledge(m);
         self.check_budget();
     }

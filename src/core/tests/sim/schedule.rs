@@ -216,12 +216,12 @@ fn fair(w: &mut World) -> Option<u64> {
     let calls =
         w.operator.as_ref().and_then(|op| op.guard.as_ref()).is_some_and(super::guard::Guard::about_to_call);
     let doomed = w.server.memory && (calls || w.flights.iter().any(promotes));
-    let must = !w.ledger.by_hand && !doomed && w.recoverable();
+    let must = !w.ledger.by_hand && !doomed && (w.recoverable() || w.salvageable().is_some());
     let mut idle = 0;
     for n in 0..ROUNDS {
         let mut moved = round(w);
         if n % 6 == 5 {
-            moved |= w.person();
+            moved |= w.person() || w.person_recovers();
         }
         if w.violation.is_some() {
             return None;

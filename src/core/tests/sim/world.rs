@@ -156,6 +156,7 @@ impl World {
     /// A write reaches the API server now.
     pub(crate) fn write(&mut self, call: &ApiCall) -> bool {
         self.before_write(call);
+        let recovery = self.recovery_now();
         let now = self.now;
         let volumes = &mut self.etcd.volumes;
         let done = self.server.apply(call, now, &mut || {
@@ -165,6 +166,7 @@ impl World {
         self.log(|| format!("{}: {call:?}", if done { "write" } else { "write refused" }));
         if done {
             self.after_write(call);
+            self.note_recovery(recovery);
         }
         done
     }
@@ -314,6 +316,10 @@ impl World {
             return true;
         };
         if self.etcd.processes.iter().any(|p| p.pod == pod.view.uid) {
+            if pod.view.started && pod.view.rewrites && !pod.view.ready {
+                self.server.edit_pod(m, |p| p.view.ready = true);
+                return true;
+            }
             if !pod.view.started {
                 self.server.edit_pod(m, |p| {
                     p.view.started = true;
@@ -323,6 +329,11 @@ impl World {
                 return true;
             }
             return false;
+        }
+        // Never started a second time.
+        if pod.view.rewrites && pod.view.started {
+            self.server.edit_pod(m, |p| p.view.ended = true);
+            return true;
         }
         self.start_container(m, ip)
     }
@@ -334,12 +345,23 @@ impl World {
         let Some(volume) = pod.memory.or_else(of_pvc) else { return false };
         let had_data = self.etcd.volumes[volume].is_some();
         let now = self.now;
-        let boot = self.etcd.boot(m, &pod.view.uid, ip, volume, instruction, now);
+        let boot = if pod.view.rewrites {
+            self.before_force(m);
+            let boot = self.etcd.force(m, &pod.view.uid, ip, volume, now);
+            self.after_force(m);
+            boot
+        } else {
+            self.etcd.boot(m, &pod.view.uid, ip, volume, instruction, now)
+        };
         self.log(|| format!("kubelet: m{m} starts on {mounted} with {instruction:?}: {boot:?}"));
         match boot {
             Boot::Runs { formed, .. } => {
                 self.etcd.settle();
                 self.after_boot(m, mounted, formed, had_data);
+                true
+            }
+            Boot::Exits(_) if pod.view.rewrites => {
+                self.server.edit_pod(m, |p| p.view.ended = true);
                 true
             }
             Boot::Exits(words) => {
