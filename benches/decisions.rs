@@ -131,6 +131,7 @@ fn facts(n: u64) -> MemberFacts {
         refused: None,
         cannot_grow: None,
         thrown_out: ThrownOut::default(),
+        stranded: None,
     }
 }
 
@@ -169,6 +170,7 @@ fn cluster_of(voters: u64) -> ClusterSituation {
         members_confirmed: Some(NOW),
         refused: None,
         fault: None,
+        lost_node_after: None,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Owns the views that decisions are taken on: what Kubernetes and etcd show at one moment, in
 //! plain values. Decides nothing, does no I/O. A view is taken, used for one decision, and dropped.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use crate::{
     etcd::{ListedMember, Look, MemberList},
@@ -373,6 +373,9 @@ pub struct MemberFacts {
     pub cannot_grow: Option<String>,
     /// Pods of this member that we made and that ended without its process ever having answered.
     pub thrown_out: ThrownOut,
+    /// Since when [`crate::lost_node::is_stranded`] has held without a break, as far as this process has seen: a restart of
+    /// the operator starts anew, which is the safe side.
+    pub stranded: Option<Time>,
 }
 
 /// Pods that were made for a member, one after the other, and whose process never answered.
@@ -438,6 +441,8 @@ pub struct ClusterSituation {
     pub refused: Option<String>,
     /// A fault of the operator itself, in words, while one is being lived with.
     pub fault: Option<String>,
+    /// How long a member may be held by a node that is gone before it is replaced; none for ever.
+    pub lost_node_after: Option<Duration>,
 }
 
 /// What a member knows of the cluster that owns it.

@@ -171,6 +171,7 @@ pub(crate) fn voter(n: u64) -> MemberFacts {
         refused: None,
         cannot_grow: None,
         thrown_out: ThrownOut::default(),
+        stranded: None,
     }
 }
 
@@ -253,6 +254,7 @@ pub(crate) fn cluster(replicas: usize, members: Vec<MemberFacts>) -> ClusterSitu
         members_confirmed: None,
         refused: None,
         fault: None,
+        lost_node_after: None,
     }
 }
 

@@ -101,6 +101,7 @@ pub(crate) fn expected() -> Vec<(&'static str, &'static str)> {
         "MemoryLost",
         "DataDirectoryEmpty",
         "PodCrashLooping",
+        "NodeLost",
     ];
     let holds = ["AnotherMemberFirst", "AwaitingQuorum", "NotKnownYet", "ReplacementFirst"];
     let etcd = ["UnhealthyCluster", "LearnerNotReady", "NotLearner", "PeerUrlExists"];

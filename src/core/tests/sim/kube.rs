@@ -52,6 +52,8 @@ pub(crate) struct PvcObj {
     pub(crate) m: M,
     pub(crate) view: PvcView,
     pub(crate) volume: usize,
+    /// No node has its volume any more, until the node comes back.
+    pub(crate) node_gone: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -324,7 +326,7 @@ impl Server {
                 }
                 let uid = self.new_uid("pvc");
                 let view = pvc_view(uid, true);
-                self.pvcs.push(Arc::new(PvcObj { m: *m, view, volume: new_volume() }));
+                self.pvcs.push(Arc::new(PvcObj { m: *m, view, volume: new_volume(), node_gone: false }));
                 true
             }
             ApiCall::PatchPvc { m, uid } => {
