@@ -86,6 +86,7 @@ fn facts(n: u64) -> MemberFacts {
         finalizer: true,
         blueprint: etcd_operator_core::roll::Blueprint::default(),
         generation: 1,
+        pod_generation: 0,
         permit: None,
         recorded: MemberRecord {
             version: None,

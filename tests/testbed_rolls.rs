@@ -146,9 +146,11 @@ async fn an_operator_killed_in_the_middle_of_a_roll_ends_it_and_restarts_nobody_
     scene.finish().await;
 }
 
-// UP-02: a person decides when; whatever Pod comes next is made from the new spec.
+// UP-02, UP-08: a person decides when; whatever Pod comes next is made from the new spec, and only the others are restarted
+// when that is allowed again.
 #[tokio::test]
-async fn with_on_delete_only_who_is_deleted_takes_up_the_new_spec() {
+async fn with_on_delete_only_who_is_deleted_takes_up_the_new_spec_and_the_others_when_restarts_are_allowed_again()
+ {
     let scene = Scene::new("ondelete").await;
     scene.cluster("db", 3).await;
     converged(&scene, "db", 3, LIMIT).await;
@@ -171,6 +173,15 @@ async fn with_on_delete_only_who_is_deleted_takes_up_the_new_spec() {
     let mut wanted = old.clone();
     wanted.insert(victim.clone(), "70m".to_owned());
     assert_eq!((roll.made(), requests(&scene).await), (1, wanted));
+    scene.edit("db", json!({"spec": {"updateStrategy": {"type": "RollingUpdate"}}})).await;
+    eventually("all have it", LIMIT, async || {
+        let now = requests(&scene).await;
+        if now.values().all(|cpu| cpu == "70m") { Ok(()) } else { Err(format!("{now:?}")) }
+    })
+    .await
+    .unwrap();
+    converged(&scene, "db", 3, LIMIT).await;
+    assert_eq!(roll.made(), 3, "the one that had it already was left alone");
     roll.one_permit_at_a_time();
     scene.finish().await;
 }

@@ -318,12 +318,17 @@ impl Kubernetes {
             change["metadata"] =
                 json!({ "labels": wanted.metadata.labels, "annotations": wanted.metadata.annotations });
         }
+        // The API server counts this very patch, if it changes the spec.
+        let changes = change.get("spec").is_some();
+        let now = member.metadata.generation.and_then(|n| u64::try_from(n).ok()).unwrap_or_default();
+        let generation = now + u64::from(changes);
+        if part == Part::Pod && changes {
+            change["metadata"]["annotations"][labels::POD_GENERATION] = json!(generation.to_string());
+        }
         if let Some(permit) = permit {
             let mut permit = permit.clone();
             if permit.generation > 0 {
-                // The API server counts this very patch, if it changes the spec.
-                let now = member.metadata.generation.and_then(|n| u64::try_from(n).ok()).unwrap_or_default();
-                permit.generation = now + u64::from(change.get("spec").is_some());
+                permit.generation = generation;
             }
             change["metadata"]["annotations"][labels::PERMIT] = json!(permit.to_text());
         }

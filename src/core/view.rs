@@ -190,6 +190,9 @@ pub struct MemberView {
     pub blueprint: Blueprint,
     /// `metadata.generation`: counts the changes of its spec.
     pub generation: u64,
+    /// Its generation when the part of its spec last changed that only another Pod brings about; 0 if that has not
+    /// happened since it was made, or was never noted.
+    pub pod_generation: u64,
     /// The leave to restart it, while that is open.
     pub permit: Option<Permit>,
     /// What its status records.

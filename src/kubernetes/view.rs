@@ -136,6 +136,7 @@ pub fn member(object: &EtcdMember) -> MemberView {
         finalizer: object.finalizers().iter().any(|f| f == labels::MEMBER_FINALIZER),
         blueprint: blueprint(&ObservedClusterSpec::from(&object.spec)),
         generation: object.metadata.generation.and_then(|n| u64::try_from(n).ok()).unwrap_or_default(),
+        pod_generation: noted(object.annotations(), labels::POD_GENERATION),
         permit: object.annotations().get(labels::PERMIT).and_then(|text| Permit::from_text(text)),
         recorded: MemberRecord {
             version: status.version.as_ref().and_then(|version| version.parse().ok()),
@@ -184,14 +185,15 @@ pub fn pod(object: &Pod, owner: &EtcdMember) -> PodView {
         voter_label: object.labels().get(labels::ROLE).is_some_and(|role| role == labels::ROLE_VOTER),
         labels_right: has(object.labels(), &wanted) && has(object.annotations(), &annotations),
         instruction: instruction(object),
-        made_from: object
-            .annotations()
-            .get(labels::MEMBER_GENERATION)
-            .and_then(|text| text.parse().ok())
-            .unwrap_or_default(),
+        made_from: noted(object.annotations(), labels::MEMBER_GENERATION),
         restarts: container.as_ref().map_or(0, |c| u32::try_from(c.restart_count).unwrap_or_default()),
         trouble: trouble(object, container.as_ref()),
     }
+}
+
+/// A generation from its annotation; 0 if it was never noted or was damaged, so that nothing rests on it.
+fn noted(annotations: &std::collections::BTreeMap<String, String>, key: &str) -> u64 {
+    annotations.get(key).and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 
 fn instruction(object: &Pod) -> Option<JoinInstruction> {

@@ -154,6 +154,7 @@ pub(crate) fn voter(n: u64) -> MemberFacts {
             finalizer: true,
             blueprint: blueprint(),
             generation: 1,
+            pod_generation: 0,
             permit: None,
             recorded: MemberRecord {
                 version: None,

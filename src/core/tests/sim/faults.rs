@@ -168,7 +168,6 @@ impl World {
     fn edit_template(&mut self) {
         let template = ["t", "u", "v"][self.chance.below(3) as usize];
         let rolls = !self.chance.percent(15);
-        self.ledger.on_delete |= !rolls;
         self.log(|| format!("user: template {template}, restarts allowed: {rolls}"));
         self.server.edit_cluster(|c| {
             c.view.template = template.into();

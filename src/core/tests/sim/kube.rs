@@ -284,6 +284,7 @@ impl Server {
                     memory: self.memory,
                     blueprint: self.target().unwrap_or_else(|| blueprint_of("t")),
                     generation: 1,
+                    pod_generation: 0,
                     permit: None,
                     initial_cluster: String::new(),
                     created: now,
@@ -300,7 +301,10 @@ impl Server {
             }
             ApiCall::Update { m, rv, blueprint, permit } => self.guarded(*m, *rv, |s| {
                 s.edit_member(*m, |o| {
-                    o.view.generation += u64::from(o.view.blueprint != *blueprint);
+                    if o.view.blueprint != *blueprint {
+                        o.view.generation += 1;
+                        o.view.pod_generation = o.view.generation;
+                    }
                     o.view.blueprint = blueprint.clone();
                     if let Some(permit) = permit {
                         let generation = if permit.generation > 0 { o.view.generation } else { 0 };
