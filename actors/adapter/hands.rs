@@ -202,7 +202,11 @@ impl Kubernetes {
             return Ok(Outcome::Foreign);
         }
         let Some(repair) = drift::repair(&live, &wanted) else { return Ok(Outcome::Already) };
+        let follows = objects::extra::follows_spec(&repair);
         self.0.writer.repair_service(&Target::of(&live)?, repair).await?;
+        if follows {
+            return Ok(Outcome::Done);
+        }
         self.tell(
             key,
             Step::ServiceRepaired,
@@ -315,8 +319,10 @@ impl Kubernetes {
             .flatten()
             .map_or_else(|| json!({}), |spec| json!({ "spec": spec }));
         if part == Part::Metadata {
+            let entries = |m: &EtcdMember| json!({ "labels": m.metadata.labels, "annotations": m.metadata.annotations });
+            // What is gone from them becomes null, which takes it away.
             change["metadata"] =
-                json!({ "labels": wanted.metadata.labels, "annotations": wanted.metadata.annotations });
+                patch::diff(&entries(&member), &entries(&wanted)).unwrap_or_else(|| json!({}));
         }
         // The API server counts this very patch, if it changes the spec.
         let changes = change.get("spec").is_some();

@@ -20,7 +20,10 @@ use k8s_openapi::{
 };
 use kube::ResourceExt;
 
-use crate::objects::{self, is_controlled_by};
+use crate::{
+    drift::missing,
+    objects::{self, is_controlled_by},
+};
 
 /// The time that an API server's timestamp shows.
 pub fn time(time: &v1::Time) -> Time {
@@ -183,7 +186,7 @@ pub fn pod(object: &Pod, owner: &EtcdMember) -> PodView {
         started: container.as_ref().and_then(|c| c.started).unwrap_or(false),
         ready: condition("Ready").is_some(),
         voter_label: object.labels().get(labels::ROLE).is_some_and(|role| role == labels::ROLE_VOTER),
-        labels_right: has(object.labels(), &wanted) && has(object.annotations(), &annotations),
+        labels_right: is_right(&object.metadata, &wanted, &annotations),
         instruction: instruction(object),
         made_from: noted(object.annotations(), labels::MEMBER_GENERATION),
         restarts: container.as_ref().map_or(0, |c| u32::try_from(c.restart_count).unwrap_or_default()),
@@ -314,20 +317,22 @@ pub fn pvc(object: &PersistentVolumeClaim, owner: &EtcdMember) -> PvcView {
         uid: uid(object),
         ours: is_controlled_by(&object.metadata, &owner.uid().unwrap_or_default()),
         deleting: object.metadata.deletion_timestamp.is_some(),
-        labels_right: has(object.labels(), &objects::labels_of(owner))
-            && has(object.annotations(), &objects::annotations_of(owner)),
+        labels_right: is_right(&object.metadata, &objects::labels_of(owner), &objects::annotations_of(owner)),
         requested: storage(requested),
         capacity: storage(status.and_then(|s| s.capacity.as_ref())),
         resize_pending,
     }
 }
 
-/// Whether every wanted entry is there. Others' entries are none of our business.
-fn has(
-    all: &std::collections::BTreeMap<String, String>,
-    wanted: &std::collections::BTreeMap<String, String>,
+/// Whether every wanted entry is there, and none that was wanted before. Others' entries are none of our business.
+fn is_right(
+    meta: &v1::ObjectMeta,
+    labels: &std::collections::BTreeMap<String, String>,
+    annotations: &std::collections::BTreeMap<String, String>,
 ) -> bool {
-    wanted.iter().all(|(key, value)| all.get(key) == Some(value))
+    missing(meta.labels.as_ref(), Some(labels)).is_none()
+        && missing(meta.annotations.as_ref(), Some(annotations)).is_none()
+        && objects::extra::is_fresh(meta, labels, annotations)
 }
 
 #[cfg(test)]
