@@ -6,6 +6,7 @@
 use std::{
     collections::{BTreeSet, HashMap},
     sync::{PoisonError, RwLock},
+    time::Duration,
 };
 
 use etcd_operator_core::{
@@ -20,6 +21,7 @@ use crate::ports::{SeenCluster, SeenMember};
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Board {
+    lost_node_after: Option<Duration>,
     inner: RwLock<Inner>,
 }
 
@@ -34,6 +36,7 @@ struct Inner {
     members_refused: HashMap<Uid, String>,
     thrown_out: HashMap<Uid, ThrownOut>,
     cannot_grow: HashMap<Uid, String>,
+    stranded: HashMap<Uid, Time>,
     fault: Option<String>,
 }
 
@@ -46,9 +49,10 @@ struct Looked {
 }
 
 impl Board {
-    /// An empty board.
-    pub(crate) fn new(now: Time) -> Self {
+    /// An empty board, for members that a node may hold for so long when it is gone.
+    pub(crate) fn new(now: Time, lost_node_after: Option<Duration>) -> Self {
         Self {
+            lost_node_after,
             inner: RwLock::new(Inner {
                 list: ListFact::Unknown { since: now },
                 looks: HashMap::new(),
@@ -59,6 +63,7 @@ impl Board {
                 members_refused: HashMap::new(),
                 thrown_out: HashMap::new(),
                 cannot_grow: HashMap::new(),
+                stranded: HashMap::new(),
                 fault: None,
             }),
         }
@@ -109,6 +114,7 @@ impl Board {
             b.members_refused.remove(member);
             b.thrown_out.remove(member);
             b.cannot_grow.remove(member);
+            b.stranded.remove(member);
         });
     }
 
@@ -140,6 +146,16 @@ impl Board {
             match words {
                 Some(words) => b.cannot_grow.insert(member.clone(), words),
                 None => b.cannot_grow.remove(member),
+            };
+        });
+    }
+
+    /// A member actor's: since when its node seems to be gone; none when it does not.
+    pub(crate) fn set_stranded(&self, member: &Uid, since: Option<Time>) {
+        self.write(|b| {
+            match since {
+                Some(since) => b.stranded.insert(member.clone(), since),
+                None => b.stranded.remove(member),
             };
         });
     }
@@ -196,10 +212,12 @@ impl Board {
     /// What is known of one member.
     pub(crate) fn facts(&self, seen: &SeenMember, now: Time) -> MemberFacts {
         let uid = &seen.member.uid;
-        let (looked, refused, thrown_out, cannot_grow) = self.read(|b| {
+        let (looked, refused, thrown_out, cannot_grow, stranded) = self.read(|b| {
             let thrown_out = b.thrown_out.get(uid).copied().unwrap_or_default();
             let cannot_grow = b.cannot_grow.get(uid).cloned();
-            (b.looks.get(uid).cloned(), b.members_refused.get(uid).cloned(), thrown_out, cannot_grow)
+            let stranded = b.stranded.get(uid).copied();
+            let refused = b.members_refused.get(uid).cloned();
+            (b.looks.get(uid).cloned(), refused, thrown_out, cannot_grow, stranded)
         });
         // A look at a former Pod says nothing about the present one, and at one that has ended since nothing any more.
         let current = looked.filter(|l| seen.pod.present().is_some_and(|p| p.uid == l.pod_uid && !p.ended));
@@ -213,6 +231,7 @@ impl Board {
             refused,
             cannot_grow,
             thrown_out,
+            stranded,
         }
     }
 
@@ -233,6 +252,7 @@ impl Board {
             members_confirmed,
             refused,
             fault,
+            lost_node_after: self.lost_node_after,
         })
     }
 }

@@ -107,7 +107,7 @@ impl Actor for ClusterSupervisor {
         slot.set(me.clone());
         me.wake();
         let now = context.clock.now();
-        let board = Arc::new(Board::new(now));
+        let board = Arc::new(Board::new(now, context.lost_node_after));
         let children = Children::new(key.clone(), context.clone(), board.clone(), me.clone());
         let children = children.after(fault.map(|words| (words, now)));
         board.set_fault(children.fault());

@@ -37,6 +37,8 @@ pub struct Context {
     pub owns_for: Arc<dyn Fn(Duration) -> bool + Send + Sync>,
     /// How many clusters may be replacing a lost member at once.
     pub replacements: Replacements,
+    /// How long a member may be held by a node that is gone before it is replaced; none for ever.
+    pub lost_node_after: Option<Duration>,
     /// Makes a name for a member to be created, never the same twice.
     pub names: Arc<dyn Fn(&str) -> MemberName + Send + Sync>,
 }

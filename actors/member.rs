@@ -10,6 +10,7 @@ use etcd_operator_core::{
     budget::RestartBudget,
     etcd::Look,
     ids::Uid,
+    lost_node::is_stranded,
     member::{MemberAction, MemberDecision, decide},
     membership::Change,
     progress::Progress,
@@ -109,6 +110,7 @@ pub(crate) struct MemberState {
     granted: Option<(Uid, Time)>,
     owner_confirmed: bool,
     progress: Option<Progress>,
+    stranded: Option<Time>,
     /// The pauses between Pods whose process never answers.
     pods: RestartBudget,
 }
@@ -159,6 +161,7 @@ impl Actor for MemberActor {
             granted: None,
             owner_confirmed: false,
             progress: None,
+            stranded: None,
             pods: RestartBudget::for_pods(),
         })
     }
@@ -280,6 +283,15 @@ impl MemberState {
         }
     }
 
+    /// Keeps the time since which its node has seemed to be gone without a break.
+    fn watch_node(&mut self, facts: &mut MemberFacts, now: Time) {
+        self.stranded = is_stranded(facts).then(|| self.stranded.unwrap_or(now));
+        if facts.stranded != self.stranded {
+            facts.stranded = self.stranded;
+            self.args.board.set_stranded(&self.args.key.uid, self.stranded);
+        }
+    }
+
     fn answered(&mut self, change: &Change, answer: &Answer) {
         if self.question.as_ref().is_some_and(|(asked, _)| asked == change) {
             self.question = None;
@@ -326,6 +338,7 @@ impl MemberState {
         if self.refused_growth.is_some_and(|at| now.since(at) >= GROW_AGAIN) {
             facts.cannot_grow = None;
         }
+        self.watch_node(&mut facts, now);
         let view = (seen.version.clone(), mine.version.clone(), self.args.board.list());
         if self.viewed.as_ref() != Some(&view) {
             self.viewed = Some(view);

@@ -86,6 +86,7 @@ fn facts(n: u64) -> MemberFacts {
         finalizer: true,
         blueprint: etcd_operator_core::roll::Blueprint::default(),
         generation: 1,
+        pod_generation: 0,
         permit: None,
         recorded: MemberRecord {
             version: None,
@@ -112,6 +113,7 @@ fn facts(n: u64) -> MemberFacts {
         instruction: member::instruction(&view, true),
         trouble: None,
         restarts: 0,
+        rewrites: false,
         made_from: 1,
     };
     MemberFacts {
@@ -131,6 +133,7 @@ fn facts(n: u64) -> MemberFacts {
         refused: None,
         cannot_grow: None,
         thrown_out: ThrownOut::default(),
+        stranded: None,
     }
 }
 
@@ -153,6 +156,7 @@ fn cluster_of(voters: u64) -> ClusterSituation {
             template: target.template.clone(),
             blueprint: etcd_operator_core::roll::Blueprint::default(),
             rolls: true,
+            recover_from: None,
             warnings: vec![],
             progress_deadline_seconds: 600,
             recorded: ClusterRecord {
@@ -160,6 +164,8 @@ fn cluster_of(voters: u64) -> ClusterSituation {
                 target: Some(target),
                 progress_deadline: None,
                 drift: Some(etcd_operator_core::view::Drift::Rolled),
+                recovery: None,
+                refused_recovery: None,
             },
         },
         budget: BudgetState::Present { min_available: quorum(replicas), right: true },
@@ -169,6 +175,7 @@ fn cluster_of(voters: u64) -> ClusterSituation {
         members_confirmed: Some(NOW),
         refused: None,
         fault: None,
+        lost_node_after: None,
     }
 }
 
@@ -180,6 +187,7 @@ fn member_of(voters: u64) -> MemberSituation {
         list: ListFact::Known { at: NOW, list: list(voters, false) },
         granted: false,
         parks: false,
+        recovery: None,
         departure: Departure::Hold(Reason::InProgress),
         removed: false,
         budget_covers_label: true,

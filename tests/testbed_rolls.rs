@@ -18,9 +18,11 @@ use std::time::{Duration, Instant};
 
 use etcd_operator_api::EtcdMember;
 use etcd_operator_testbed::{Testbed, eventually};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt as _;
-use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use support::converged::converged;
 use support::identity::{identities, pod};
@@ -74,42 +76,50 @@ async fn changed_resources_reach_every_member_one_by_one_and_the_leader_last() {
     scene.finish().await;
 }
 
+/// Every object of the cluster `db` that has labels and annotations from its spec.
+async fn all_metadata(scene: &Scene) -> Vec<ObjectMeta> {
+    let all = ListParams::default();
+    let members = scene.members().await.into_iter().map(|m: EtcdMember| m.metadata);
+    let pods = scene.pods().await.into_iter().map(|p| p.metadata);
+    let pvcs = scene.api::<PersistentVolumeClaim>().list(&all).await.unwrap().items;
+    let services = scene.api::<Service>().list(&all).await.unwrap().items;
+    let budgets = scene.api::<PodDisruptionBudget>().list(&all).await.unwrap().items;
+    let pvcs = pvcs.into_iter().map(|p| p.metadata);
+    let services = services.into_iter().map(|s| s.metadata);
+    members.chain(pods).chain(pvcs).chain(services).chain(budgets.into_iter().map(|b| b.metadata)).collect()
+}
+
 // VC-08, UP-02: nobody is restarted for a label.
 #[tokio::test]
-async fn labels_and_annotations_reach_members_volumes_and_pods_in_place() {
+async fn labels_and_annotations_reach_every_object_in_place_and_go_when_the_spec_has_them_no_more() {
     let scene = Scene::new("meta").await;
     scene.cluster("db", 3).await;
     converged(&scene, "db", 3, LIMIT).await;
     let roll = Roll::watch(&scene).await;
     let more = json!({"labels": {"team": "blue"}, "annotations": {"example.com/owner": "ann"}});
     scene.edit("db", json!({"spec": {"additionalMetadata": more}})).await;
-    eventually("labels and annotations on all", LIMIT, async || {
-        let all = ListParams::default();
-        let mut found = Vec::new();
-        let metas = [
-            scene.members().await.into_iter().map(|m: EtcdMember| m.metadata).collect::<Vec<_>>(),
-            scene.pods().await.into_iter().map(|p| p.metadata).collect(),
-            scene
-                .api::<PersistentVolumeClaim>()
-                .list(&all)
-                .await
-                .unwrap()
-                .items
-                .into_iter()
-                .map(|p| p.metadata)
-                .collect(),
-        ];
-        for meta in metas.into_iter().flatten() {
+    let found = async |wanted: (Option<&str>, Option<&str>)| {
+        let mut other = Vec::new();
+        for meta in all_metadata(&scene).await {
             let label = meta.labels.and_then(|l| l.get("team").cloned());
             let note = meta.annotations.and_then(|a| a.get("example.com/owner").cloned());
-            if (label.as_deref(), note.as_deref()) != (Some("blue"), Some("ann")) {
-                found.push((meta.name, label, note));
+            if (label.as_deref(), note.as_deref()) != wanted {
+                other.push((meta.name, label, note));
             }
         }
-        if found.is_empty() { Ok(()) } else { Err(format!("{found:?}")) }
-    })
-    .await
-    .unwrap();
+        if other.is_empty() { Ok(()) } else { Err(format!("{other:?}")) }
+    };
+    let on_all = "labels and annotations on all";
+    eventually(on_all, LIMIT, async || found((Some("blue"), Some("ann"))).await).await.unwrap();
+    let theirs = Patch::Merge(json!({"metadata": {"labels": {"example.com/theirs": "kept"}}}));
+    let pod = scene.pods().await[0].metadata.name.clone().unwrap();
+    scene.api::<Pod>().patch(&pod, &PatchParams::default(), &theirs).await.unwrap();
+    scene.edit("db", json!({"spec": {"additionalMetadata": {"labels": {"team": null}}}})).await;
+    eventually("the label is gone", LIMIT, async || found((None, Some("ann"))).await).await.unwrap();
+    scene.edit("db", json!({"spec": {"additionalMetadata": null}})).await;
+    eventually("all is gone", LIMIT, async || found((None, None)).await).await.unwrap();
+    let labels = scene.api::<Pod>().get(&pod).await.unwrap().metadata.labels.unwrap();
+    assert_eq!(labels["example.com/theirs"], "kept", "others' labels are left alone");
     converged(&scene, "db", 3, LIMIT).await;
     assert_eq!((roll.made(), roll.restarted()), (0, vec![]));
     roll.one_permit_at_a_time();
@@ -146,9 +156,11 @@ async fn an_operator_killed_in_the_middle_of_a_roll_ends_it_and_restarts_nobody_
     scene.finish().await;
 }
 
-// UP-02: a person decides when; whatever Pod comes next is made from the new spec.
+// UP-02, UP-08: a person decides when; whatever Pod comes next is made from the new spec, and only the others are restarted
+// when that is allowed again.
 #[tokio::test]
-async fn with_on_delete_only_who_is_deleted_takes_up_the_new_spec() {
+async fn with_on_delete_only_who_is_deleted_takes_up_the_new_spec_and_the_others_when_restarts_are_allowed_again()
+ {
     let scene = Scene::new("ondelete").await;
     scene.cluster("db", 3).await;
     converged(&scene, "db", 3, LIMIT).await;
@@ -171,6 +183,15 @@ async fn with_on_delete_only_who_is_deleted_takes_up_the_new_spec() {
     let mut wanted = old.clone();
     wanted.insert(victim.clone(), "70m".to_owned());
     assert_eq!((roll.made(), requests(&scene).await), (1, wanted));
+    scene.edit("db", json!({"spec": {"updateStrategy": {"type": "RollingUpdate"}}})).await;
+    eventually("all have it", LIMIT, async || {
+        let now = requests(&scene).await;
+        if now.values().all(|cpu| cpu == "70m") { Ok(()) } else { Err(format!("{now:?}")) }
+    })
+    .await
+    .unwrap();
+    converged(&scene, "db", 3, LIMIT).await;
+    assert_eq!(roll.made(), 3, "the one that had it already was left alone");
     roll.one_permit_at_a_time();
     scene.finish().await;
 }

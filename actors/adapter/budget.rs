@@ -58,8 +58,9 @@ impl Kubernetes {
             return Ok(Outcome::Foreign);
         }
         let Some(repair) = drift_budget::repair(&live, &wanted) else { return Ok(Outcome::Already) };
+        let follows = objects::extra::follows_spec(&repair);
         self.0.writer.patch_budget(&Target::of(&live)?, repair).await?;
-        if drift_budget::is_edited(&live, &wanted) {
+        if drift_budget::is_edited(&live, &wanted) && !follows {
             let note = format!("PodDisruptionBudget {name} had been edited and was put right");
             self.tell(key, Step::BudgetRepaired, None, note);
         }

@@ -205,7 +205,11 @@ impl Kubernetes {
             return Ok(Outcome::Foreign);
         }
         let Some(repair) = drift::repair(&live, &wanted) else { return Ok(Outcome::Already) };
+        let follows = objects::extra::follows_spec(&repair);
         self.0.writer.repair_service(&Target::of(&live)?, repair).await?;
+        if follows {
+            return Ok(Outcome::Done);
+        }
         self.tell(
             key,
             Step::ServiceRepaired,
@@ -318,15 +322,22 @@ impl Kubernetes {
             .flatten()
             .map_or_else(|| json!({}), |spec| json!({ "spec": spec }));
         if part == Part::Metadata {
+            let entries = |m: &EtcdMember| json!({ "labels": m.metadata.labels, "annotations": m.metadata.annotations });
+            // What is gone from them becomes null, which takes it away.
             change["metadata"] =
-                json!({ "labels": wanted.metadata.labels, "annotations": wanted.metadata.annotations });
+                patch::diff(&entries(&member), &entries(&wanted)).unwrap_or_else(|| json!({}));
+        }
+        // The API server counts this very patch, if it changes the spec.
+        let changes = change.get("spec").is_some();
+        let now = member.metadata.generation.and_then(|n| u64::try_from(n).ok()).unwrap_or_default();
+        let generation = now + u64::from(changes);
+        if part == Part::Pod && changes {
+            change["metadata"]["annotations"][labels::POD_GENERATION] = json!(generation.to_string());
         }
         if let Some(permit) = permit {
             let mut permit = permit.clone();
             if permit.generation > 0 {
-                // The API server counts this very patch, if it changes the spec.
-                let now = member.metadata.generation.and_then(|n| u64::try_from(n).ok()).unwrap_or_default();
-                permit.generation = now + u64::from(change.get("spec").is_some());
+                permit.generation = generation;
             }
             change["metadata"]["annotations"][labels::PERMIT] = json!(permit.to_text());
         }

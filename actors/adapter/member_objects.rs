@@ -1,9 +1,6 @@
 //! The effects on a member's Pod and PVC. Each passes the one gate, and re-reads what it rests on.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::PoisonError,
-};
+use std::{collections::BTreeSet, sync::PoisonError};
 
 use etcd_operator_api::{EtcdMember, RecoveryPhase, RecoveryStatus, labels, names};
 use etcd_operator_core::{ids::Uid, reason::Reason as CoreReason, view::JoinInstruction};
@@ -12,12 +9,25 @@ use etcd_operator_kubernetes::{
     gate::{Created, Deleted, Target},
     objects,
 };
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::{
+    api::core::v1::{PersistentVolumeClaim, Pod},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use kube::{Resource, ResourceExt};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{Kubernetes, hands::built, unseen::Filtered};
 use crate::ports::{Hands, MemberKey, Outcome, Step};
+
+/// The labels and annotations that put those of a member's Pod or PVC right: what the spec has, and null for what came from
+/// it and is in it no more.
+fn metadata(live: &ObjectMeta, member: &EtcdMember) -> (Map<String, Value>, Map<String, Value>) {
+    let (labels, annotations) = (objects::labels_of(member), objects::annotations_of(member));
+    let [mut no_labels, mut no_annotations] = objects::extra::stale(live, &labels, &annotations);
+    no_labels.extend(labels.into_iter().map(|(key, value)| (key, json!(value))));
+    no_annotations.extend(annotations.into_iter().map(|(key, value)| (key, json!(value))));
+    (no_labels, no_annotations)
+}
 
 impl Kubernetes {
     /// The member's PVC of that UID, by a live read.
@@ -179,10 +189,9 @@ impl Kubernetes {
         let Some(pod) = found.filter(|p| p.metadata.uid.as_deref() == Some(pod_uid.as_str())) else {
             return Ok(Outcome::Outdated);
         };
-        let wanted = objects::labels_of(member);
-        let mut annotations = objects::annotations_of(member);
-        annotations.extend(objects::instruction_annotations(instruction));
-        let mut set: BTreeMap<String, Value> = wanted.into_iter().map(|(k, v)| (k, json!(v))).collect();
+        let (mut set, mut annotations) = metadata(&pod.metadata, member);
+        let instruction = objects::instruction_annotations(instruction);
+        annotations.extend(instruction.into_iter().map(|(key, value)| (key, json!(value))));
         // A merge patch removes what it sets to null.
         set.insert(labels::ROLE.to_owned(), if voter { json!(labels::ROLE_VOTER) } else { Value::Null });
         let change = json!({ "metadata": {
@@ -230,7 +239,7 @@ impl Kubernetes {
         let Some(pvc) = self.live_pvc(key, pvc_uid).await? else {
             return Ok(Outcome::Outdated);
         };
-        let (labels, annotations) = (objects::labels_of(member), objects::annotations_of(member));
+        let (labels, annotations) = metadata(&pvc.metadata, member);
         let change = json!({ "metadata": { "labels": labels, "annotations": annotations } });
         self.0.writer.patch_pvc(&Target::of(&pvc)?, change).await?;
         Ok(Outcome::Done)

@@ -53,8 +53,14 @@ pub const RECOVER_FROM: &str = "etcd-operator.cozystack.io/recover-from";
 pub const INITIAL_CLUSTER_STATE: &str = "etcd-operator.cozystack.io/initial-cluster-state";
 /// On a Pod: `--initial-cluster`, which the kubelet reads at each start of the container.
 pub const INITIAL_CLUSTER: &str = "etcd-operator.cozystack.io/initial-cluster";
+/// On whatever has labels or annotations from `additionalMetadata`: their keys, as JSON, so that they go when the spec no
+/// longer has them. Not on an EtcdMember, whose spec tells.
+pub const ADDITIONAL_METADATA: &str = "etcd-operator.cozystack.io/additional-metadata";
 /// On a Pod: `metadata.generation` of the EtcdMember that it was made from.
 pub const MEMBER_GENERATION: &str = "etcd-operator.cozystack.io/member-generation";
+/// On an EtcdMember: its `metadata.generation` as it was when that of its spec last changed which only another Pod brings
+/// about. A Pod made from an earlier one is outdated. Other parts of the spec count generations too.
+pub const POD_GENERATION: &str = "etcd-operator.cozystack.io/pod-generation";
 /// On an EtcdMember: the leave to restart or defragment it, as `<reason>/<generation>/<Pod UID>`. Written before
 /// asking, cleared when the member is a healthy voter again. Any other open permit means: wait.
 pub const PERMIT: &str = "etcd-operator.cozystack.io/permit";

@@ -172,6 +172,9 @@ reasons! {
     Warning DataDirectoryEmpty,
     /// etcd cannot read the member's data. The member is replaced when the others hold a quorum; check the disk.
     Warning DataDamaged,
+    /// The node that the member needs has been gone for longer than --replace-lost-node-after. The member is replaced when
+    /// the others hold a quorum; delete the Node object if the node never comes back, so that its Pod can go.
+    Warning NodeLost,
     /// etcd has raised the alarm CORRUPT: members hold different data. The set of members is left as it is. Compare
     /// `etcdctl endpoint hashkv --cluster`, delete the EtcdMember that differs, then disarm the alarm.
     Warning CorruptAlarm,

@@ -2,13 +2,15 @@
 //!
 //! Evidence is what leaves no other reading: the data is gone, is another member's, cannot be read, or etcd has
 //! removed the member. What a person has to mend (memory, images, nodes, flags) is reported and never "healed":
-//! the next member would fare the same, and one by one all of them would go (LS-05).
+//! the next member would fare the same, and one by one all of them would go (LS-05). A node that is gone is such a thing
+//! unless a person has said otherwise ([`crate::lost_node`]).
 
 use crate::{
     cluster::{ClusterDecision, delete, may_leave},
     departure::Departure,
     etcd::quorum,
     last_words::{self, Cause},
+    lost_node::is_lost,
     reason::Reason,
     view::{ClusterSituation, MemberFacts, PodTrouble, Presence},
     volume::{is_memory_lost, is_volume_doomed},
@@ -70,7 +72,7 @@ pub fn lost(s: &ClusterSituation, m: &MemberFacts) -> Option<Reason> {
             Presence::Unknown | Presence::Absent => Reason::VolumeMissing,
         });
     }
-    dead_end(m)
+    dead_end(m).or_else(|| is_lost(s, m).then_some(Reason::NodeLost))
 }
 
 /// What its process says as it ends, if that means that it will never run again.

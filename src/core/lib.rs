@@ -4,7 +4,7 @@
 //!
 //! Reading order: [`view`] (what is looked at), [`cluster`] (the set of members), [`member`] (one
 //! member's next step), [`volume`] (what its data rests on), [`membership`] (whether a change of etcd's membership is safe now),
-//! [`departure`] (who may leave), [`healing`] (who is to be replaced), [`roll`] (how a changed spec reaches the
+//! [`departure`] (who may leave), [`healing`] and [`lost_node`] (who is to be replaced), [`roll`] (how a changed spec reaches the
 //! members), [`upgrade`], [`pause`], [`disruption`] (what may be evicted), [`report`] (what the status says).
 
 pub mod budget;
@@ -15,6 +15,7 @@ pub mod etcd;
 pub mod healing;
 pub mod ids;
 pub mod last_words;
+pub mod lost_node;
 pub mod member;
 pub mod membership;
 pub mod pause;

@@ -93,6 +93,8 @@ reasons! {
     DataDirectoryEmpty,
     /// A member's data cannot be read by etcd.
     DataDamaged,
+    /// The node that a member needs has been gone for longer than a person has set.
+    NodeLost,
     /// etcd has found that its members' data differ.
     CorruptAlarm,
     /// A member's database has reached its quota, so etcd takes no more writes.

@@ -98,6 +98,20 @@ fn pod_drift(target: &Target, m: &MemberFacts) -> Option<Reason> {
     (has.pod != wants.pod).then_some(Reason::SpecChanged)
 }
 
+/// Whether its Pod was made before its spec last changed what only another Pod brings about: with OnDelete, or as the spec
+/// changed. A Pod that does not tell what it was made from is not this operator's, or older than the note (UP-08).
+fn is_behind(m: &MemberFacts) -> bool {
+    // Never more than there can be, or no Pod would ever be new enough. What a permit ends already is not due again.
+    let newest = m.member.pod_generation.min(m.member.generation);
+    let permitted = |pod: &PodView| m.member.permit.as_ref().is_some_and(|permit| !permit.is_done_by(pod));
+    m.pod.present().is_some_and(|pod| pod.ours && (1..newest).contains(&pod.made_from) && !permitted(pod))
+}
+
+/// Why the Pod must be another one than the present, if it must.
+fn renewal(target: &Target, m: &MemberFacts) -> Option<Reason> {
+    pod_drift(target, m).or_else(|| is_behind(m).then_some(Reason::SpecChanged))
+}
+
 /// What reaches members in place, whatever their health: labels at once, volumes one at a time.
 pub(crate) fn in_place(s: &ClusterSituation) -> Option<ClusterDecision> {
     let target = followed(s)?;
@@ -113,9 +127,11 @@ pub(crate) fn in_place(s: &ClusterSituation) -> Option<ClusterDecision> {
             return Some(update(m, Part::Pod, None));
         }
         // A Pod that is to come takes it up, a dormant member's as well. One may be on its way that was made from the
-        // old spec, so a permit is written all the same.
+        // old spec, so a permit is written all the same; but a restart would cost a member its data in memory, so such a
+        // one is replaced when its Pod has come.
         if matches!(m.pod, Presence::Absent) {
-            return Some(update(m, Part::Pod, Some(permit(m, reason, None))));
+            let permit = (!m.member.memory).then(|| permit(m, reason, None));
+            return Some(update(m, Part::Pod, permit));
         }
     }
     if staying().any(is_growing) {
@@ -134,8 +150,8 @@ fn is_growing(m: &MemberFacts) -> bool {
 /// A member that does not run and was made from another spec: the correction reaches it before anything else, for it
 /// may be what the mistake has broken (UP-05).
 pub(crate) fn broken(s: &ClusterSituation) -> Option<ClusterDecision> {
-    let target = followed(s)?;
-    s.members.iter().filter(|m| m.member.stays() && m.is_dead()).find_map(|m| renew(m, pod_drift(target, m)?))
+    let target = followed(s).filter(|_| s.cluster.rolls)?;
+    s.members.iter().filter(|m| m.member.stays() && m.is_dead()).find_map(|m| renew(m, renewal(target, m)?))
 }
 
 /// Another Pod from the new spec; none while there is no Pod of ours that could go. Data in memory would go with the
@@ -156,12 +172,12 @@ pub(crate) fn roll(s: &ClusterSituation) -> Option<ClusterDecision> {
     }
     let target = followed(s).filter(|_| s.cluster.rolls)?;
     let leader = s.leader();
-    let due = |m: &&MemberFacts| pod_drift(target, m).is_some() || wants_restart(s, m);
+    let due = |m: &&MemberFacts| renewal(target, m).is_some() || wants_restart(s, m);
     let next =
         s.members.iter().filter(|m| m.member.stays()).filter(due).min_by_key(|m| {
             (m.member.recorded.member_id == leader, m.member.created, m.member.name.clone())
         })?;
-    renew(next, pod_drift(target, next).unwrap_or(Reason::VolumeGrows))
+    renew(next, renewal(target, next).unwrap_or(Reason::VolumeGrows))
 }
 
 /// Drivers that grow a file system under a running Pod say for a moment that it is pending. After this long it needs

@@ -3,6 +3,7 @@
 use crate::{
     etcd::quorum,
     healing::dead_end,
+    lost_node::is_lost,
     reason::Reason,
     view::{ClusterSituation, MemberFacts, Presence},
     volume::is_memory_lost,
@@ -59,12 +60,16 @@ fn fate(s: &ClusterSituation, m: &MemberFacts) -> &'static str {
     }
 }
 
-/// A member whose data is gone or cannot be read, in words.
+/// A member whose data is gone, cannot be read or cannot be reached, in words.
 fn data_trouble(s: &ClusterSituation, m: &MemberFacts) -> Option<(Reason, String)> {
     let (name, fate) = (&m.member.name, fate(s, m));
     if is_memory_lost(&m.member, &m.pod, &s.list) {
         let words = format!("member {name} kept its data in its Pod's memory, and that Pod is gone; {fate}");
         return Some((Reason::MemoryLost, words));
+    }
+    if is_lost(s, m) {
+        let words = format!("the node of member {name} has been gone for longer than is waited for; {fate}");
+        return Some((Reason::NodeLost, words));
     }
     let said = m.pod.present().and_then(|pod| pod.trouble.as_ref()).map_or("", |t| t.words());
     match dead_end(m)? {

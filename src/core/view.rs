@@ -1,7 +1,7 @@
 //! Owns the views that decisions are taken on: what Kubernetes and etcd show at one moment, in
 //! plain values. Decides nothing, does no I/O. A view is taken, used for one decision, and dropped.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{collections::BTreeMap, net::IpAddr, time::Duration};
 
 use crate::{
     etcd::{ListedMember, Look, MemberList},
@@ -197,6 +197,9 @@ pub struct MemberView {
     pub blueprint: Blueprint,
     /// `metadata.generation`: counts the changes of its spec.
     pub generation: u64,
+    /// Its generation when the part of its spec last changed that only another Pod brings about; 0 if that has not
+    /// happened since it was made, or was never noted.
+    pub pod_generation: u64,
     /// The leave to restart it, while that is open.
     pub permit: Option<Permit>,
     /// What its status records.
@@ -382,6 +385,9 @@ pub struct MemberFacts {
     pub cannot_grow: Option<String>,
     /// Pods of this member that we made and that ended without its process ever having answered.
     pub thrown_out: ThrownOut,
+    /// Since when [`crate::lost_node::is_stranded`] has held without a break, as far as this process has seen: a restart of
+    /// the operator starts anew, which is the safe side.
+    pub stranded: Option<Time>,
 }
 
 /// Pods that were made for a member, one after the other, and whose process never answered.
@@ -447,6 +453,8 @@ pub struct ClusterSituation {
     pub refused: Option<String>,
     /// A fault of the operator itself, in words, while one is being lived with.
     pub fault: Option<String>,
+    /// How long a member may be held by a node that is gone before it is replaced; none for ever.
+    pub lost_node_after: Option<Duration>,
 }
 
 /// What a member knows of the cluster that owns it.

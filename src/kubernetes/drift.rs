@@ -11,7 +11,7 @@ use k8s_openapi::{
 };
 use serde_json::{Map, Value, json};
 
-use crate::objects::is_controlled_by;
+use crate::objects::{extra, is_controlled_by};
 
 /// How a Service stands, `wanted` being what the builder makes of its cluster with UID `owner`.
 ///
@@ -59,13 +59,25 @@ pub fn repair(live: &Service, wanted: &Service) -> Option<Value> {
     (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
-/// The labels and annotations of ours that are missing or different; none if all are right.
+/// The labels and annotations of ours that are missing, different or wanted no more; none if all are right.
 pub(crate) fn metadata(live: &ObjectMeta, wanted: &ObjectMeta) -> Option<Value> {
-    let labels = missing(live.labels.as_ref(), wanted.labels.as_ref());
-    let annotations = missing(live.annotations.as_ref(), wanted.annotations.as_ref());
+    let nothing = Labels::new();
+    let (labels, annotations) =
+        (wanted.labels.as_ref().unwrap_or(&nothing), wanted.annotations.as_ref().unwrap_or(&nothing));
+    let [no_labels, no_annotations] = extra::stale(live, labels, annotations);
+    let parts = [
+        ("labels", no_labels, missing(live.labels.as_ref(), Some(labels))),
+        ("annotations", no_annotations, missing(live.annotations.as_ref(), Some(annotations))),
+    ];
     let mut metadata = Map::new();
-    metadata.extend(labels.map(|labels| ("labels".to_owned(), labels)));
-    metadata.extend(annotations.map(|annotations| ("annotations".to_owned(), annotations)));
+    for (name, mut part, missing) in parts {
+        if let Some(Value::Object(missing)) = missing {
+            part.extend(missing);
+        }
+        if !part.is_empty() {
+            metadata.insert(name.to_owned(), Value::Object(part));
+        }
+    }
     (!metadata.is_empty()).then_some(Value::Object(metadata))
 }
 

@@ -107,3 +107,42 @@ fn an_immutable_address_is_never_patched() {
     live["spec"]["clusterIP"] = json!("10.0.0.9");
     assert_eq!(state(Some(&service(&live)), &wanted, "cluster-uid"), ServiceState::Foreign);
 }
+
+// VC-08
+#[test]
+fn what_the_spec_has_no_more_goes_from_a_service_by_one_patch_and_what_others_set_stays() {
+    let more = |labels: Value| {
+        serde_json::from_value(json!({"labels": labels, "annotations": {"note": "n"}})).unwrap()
+    };
+    let wanted = |extra| objects::service(&cluster(), ServiceKind::Client, extra).unwrap();
+    let (before, after) = (more(json!({"team": "a", "tier": "1"})), more(json!({"team": "a"})));
+    let mut live = json!(wanted(Some(&before)));
+    live["metadata"]["labels"]["example.com/team"] = json!("kept");
+    for now in [wanted(Some(&after)), wanted(None)] {
+        assert_eq!(state(Some(&service(&live)), &now, "cluster-uid"), ServiceState::Drifted);
+        let repair = repair(&service(&live), &now).unwrap();
+        assert!(objects::extra::follows_spec(&repair), "nobody has edited it: {repair}");
+        patch::apply(&mut live, &repair);
+        assert_eq!(state(Some(&service(&live)), &now, "cluster-uid"), ServiceState::Right);
+        let mut expected = json!(now);
+        expected["metadata"]["labels"]["example.com/team"] = json!("kept");
+        if expected["metadata"]["annotations"].is_null() {
+            expected["metadata"]["annotations"] = json!({});
+        }
+        assert_eq!(live["metadata"], expected["metadata"]);
+    }
+}
+
+// An object of an earlier build, or of the Go operator.
+#[test]
+fn a_service_that_was_made_without_a_note_gets_one_and_loses_nothing() {
+    let extra = serde_json::from_value(json!({"labels": {"team": "a"}})).unwrap();
+    let wanted = objects::service(&cluster(), ServiceKind::Client, Some(&extra)).unwrap();
+    let mut live = stored(&wanted);
+    let repair = repair(&service(&live), &wanted).unwrap();
+    let note = json!({"labels": ["team"], "annotations": []}).to_string();
+    let key = etcd_operator_api::labels::ADDITIONAL_METADATA;
+    assert_eq!(repair, json!({"metadata": {"annotations": {key: note}}}));
+    patch::apply(&mut live, &repair);
+    assert_eq!(state(Some(&service(&live)), &wanted, "cluster-uid"), ServiceState::Right);
+}

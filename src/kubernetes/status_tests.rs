@@ -182,6 +182,7 @@ fn facts(object: &EtcdMember, recorded: MemberRecord) -> MemberFacts {
         refused: None,
         cannot_grow: None,
         thrown_out: ThrownOut::default(),
+        stranded: None,
     }
 }
 

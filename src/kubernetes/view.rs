@@ -21,6 +21,7 @@ use k8s_openapi::{
 use kube::ResourceExt;
 
 use crate::{
+    drift::missing,
     objects::{self, is_controlled_by},
     recovery,
 };
@@ -142,6 +143,7 @@ pub fn member(object: &EtcdMember) -> MemberView {
         finalizer: object.finalizers().iter().any(|f| f == labels::MEMBER_FINALIZER),
         blueprint: blueprint(&ObservedClusterSpec::from(&object.spec)),
         generation: object.metadata.generation.and_then(|n| u64::try_from(n).ok()).unwrap_or_default(),
+        pod_generation: noted(object.annotations(), labels::POD_GENERATION),
         permit: object.annotations().get(labels::PERMIT).and_then(|text| Permit::from_text(text)),
         recorded: MemberRecord {
             version: status.version.as_ref().and_then(|version| version.parse().ok()),
@@ -188,18 +190,19 @@ pub fn pod(object: &Pod, owner: &EtcdMember) -> PodView {
         started: container.as_ref().and_then(|c| c.started).unwrap_or(false),
         ready: condition("Ready").is_some(),
         voter_label: object.labels().get(labels::ROLE).is_some_and(|role| role == labels::ROLE_VOTER),
-        labels_right: has(object.labels(), &wanted) && has(object.annotations(), &annotations),
+        labels_right: is_right(&object.metadata, &wanted, &annotations),
         instruction: instruction(object),
-        made_from: object
-            .annotations()
-            .get(labels::MEMBER_GENERATION)
-            .and_then(|text| text.parse().ok())
-            .unwrap_or_default(),
+        made_from: noted(object.annotations(), labels::MEMBER_GENERATION),
         restarts: container.as_ref().map_or(0, |c| u32::try_from(c.restart_count).unwrap_or_default()),
         trouble: trouble(object, container.as_ref()),
         // Every other Pod of ours is started again by the kubelet, and no Pod ever changes this.
         rewrites: object.spec.as_ref().is_some_and(|s| s.restart_policy.as_deref() == Some("Never")),
     }
+}
+
+/// A generation from its annotation; 0 if it was never noted or was damaged, so that nothing rests on it.
+fn noted(annotations: &std::collections::BTreeMap<String, String>, key: &str) -> u64 {
+    annotations.get(key).and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 
 fn instruction(object: &Pod) -> Option<JoinInstruction> {
@@ -320,20 +323,22 @@ pub fn pvc(object: &PersistentVolumeClaim, owner: &EtcdMember) -> PvcView {
         uid: uid(object),
         ours: is_controlled_by(&object.metadata, &owner.uid().unwrap_or_default()),
         deleting: object.metadata.deletion_timestamp.is_some(),
-        labels_right: has(object.labels(), &objects::labels_of(owner))
-            && has(object.annotations(), &objects::annotations_of(owner)),
+        labels_right: is_right(&object.metadata, &objects::labels_of(owner), &objects::annotations_of(owner)),
         requested: storage(requested),
         capacity: storage(status.and_then(|s| s.capacity.as_ref())),
         resize_pending,
     }
 }
 
-/// Whether every wanted entry is there. Others' entries are none of our business.
-fn has(
-    all: &std::collections::BTreeMap<String, String>,
-    wanted: &std::collections::BTreeMap<String, String>,
+/// Whether every wanted entry is there, and none that was wanted before. Others' entries are none of our business.
+fn is_right(
+    meta: &v1::ObjectMeta,
+    labels: &std::collections::BTreeMap<String, String>,
+    annotations: &std::collections::BTreeMap<String, String>,
 ) -> bool {
-    wanted.iter().all(|(key, value)| all.get(key) == Some(value))
+    missing(meta.labels.as_ref(), Some(labels)).is_none()
+        && missing(meta.annotations.as_ref(), Some(annotations)).is_none()
+        && objects::extra::is_fresh(meta, labels, annotations)
 }
 
 #[cfg(test)]

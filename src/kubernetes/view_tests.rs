@@ -361,3 +361,19 @@ fn a_spec_without_the_newer_fields_has_the_template_that_it_always_had() {
         r#"{"replicas":0,"version":"3.6.16","storage":{"size":"1Gi","medium":""},"options":{"snapshotCount":5}}"#
     );
 }
+
+// VC-08
+#[test]
+fn a_pod_with_a_label_that_the_spec_has_no_more_is_not_right_and_one_without_a_note_gets_one() {
+    let owner = |extra: Value| member_object(json!({"spec": {"additionalMetadata": extra}}));
+    let right = |object: Value, extra: Value| pod(&pod_object(object), &owner(extra)).labels_right;
+    let team = json!({"labels": {"team": "a"}});
+    let note = json!({"labels": ["team"], "annotations": []}).to_string();
+    let noted =
+        json!({"metadata": {"labels": {"team": "a"}, "annotations": {labels::ADDITIONAL_METADATA: note}}});
+    assert!(right(noted.clone(), team.clone()));
+    assert!(!right(noted, json!({})));
+    let unnoted = json!({"metadata": {"labels": {"team": "a"}}});
+    assert!(!right(unnoted.clone(), team));
+    assert!(right(unnoted, json!({})), "somebody else's");
+}

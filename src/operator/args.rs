@@ -1,7 +1,7 @@
 //! Owns the command line: our flags, and those that the Go operator of the same API group takes, in
 //! Go's forms too (`-flag`, `--flag=false`). Does no I/O.
 
-use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
+use std::{ffi::OsString, net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Parser, builder::BoolishValueParser};
 
@@ -41,6 +41,12 @@ pub(crate) struct Args {
     /// So many clusters may be replacing a lost member at the same time; 0 replaces none.
     #[arg(long, default_value = "5")]
     pub(crate) max_concurrent_replacements: usize,
+
+    /// Replace a member whose node seems to have been gone for so long, such as 30m or 2h (s, m or h; 1m at least): its
+    /// Pod cannot be placed because its volume is on no other node, or does not end. A node that is only down looks the
+    /// same, and comes back in vain when its member was replaced meanwhile, so the default is 0: a person decides.
+    #[arg(long, env = "ETCD_OPERATOR_REPLACE_LOST_NODE_AFTER", default_value = "0", value_parser = duration)]
+    pub(crate) replace_lost_node_after: Duration,
 
     /// Watch only these namespaces, separated by commas. Default: all.
     #[arg(long, env = "WATCH_NAMESPACE", value_delimiter = ',')]
@@ -102,6 +108,31 @@ pub(crate) fn from_go(args: impl IntoIterator<Item = OsString>) -> (Vec<OsString
     (kept, ignored)
 }
 
+/// Members are restarted within half a minute; what is shorter would take that for a lost node.
+const SHORTEST: Duration = Duration::from_secs(60);
+
+/// A whole number of seconds, minutes or hours; 0 is none at all.
+///
+/// # Errors
+/// The text, if it is no such time or shorter than a restart may take.
+fn duration(text: &str) -> Result<Duration, String> {
+    let (number, unit) = match text.as_bytes().last() {
+        Some(b's') => (&text[..text.len() - 1], 1),
+        Some(b'm') => (&text[..text.len() - 1], 60),
+        Some(b'h') => (&text[..text.len() - 1], 3_600),
+        _ => (text, 1),
+    };
+    let number = number
+        .parse::<u32>()
+        .map_err(|_| format!("{text:?} is no time: expected 0, or such as 90s, 30m or 2h"))?;
+    let duration = Duration::from_secs(u64::from(number) * unit);
+    if duration.is_zero() || duration >= SHORTEST {
+        Ok(duration)
+    } else {
+        Err(format!("{text:?} is shorter than a restart may take: expected 0, or 1m at least"))
+    }
+}
+
 /// Where to listen: Go's `:port` means every address, of both families where there are two.
 ///
 /// # Errors
@@ -160,6 +191,18 @@ mod tests {
     fn a_flag_that_nobody_knows_is_refused() {
         let (kept, _) = from_go(["etcd-operator", "--leader-elct"].map(OsString::from));
         assert!(Args::try_parse_from(kept).is_err());
+    }
+
+    #[test]
+    fn a_lost_node_is_waited_for_unless_a_time_is_given_that_a_restart_does_not_take() {
+        let after = |args: &[&str]| parse(args).0.replace_lost_node_after.as_secs();
+        assert_eq!(after(&[]), 0);
+        assert_eq!(after(&["--replace-lost-node-after=30m"]), 1_800);
+        assert_eq!(after(&["-replace-lost-node-after", "2h"]), 7_200);
+        assert_eq!((duration("90"), duration("0h")), (Ok(Duration::from_secs(90)), Ok(Duration::ZERO)));
+        for bad in ["", "m", "-1m", "1.5h", "1d", "59s", "1", "99999999999h", "5ä"] {
+            assert!(duration(bad).is_err(), "{bad:?}");
+        }
     }
 
     // DN-06

@@ -103,6 +103,7 @@ pub(crate) async fn run(args: Args) -> Result<End, RunError> {
         operator_image: _, // For the Jobs of snapshots, which this build refuses.
         etcd_image_repository,
         max_concurrent_replacements,
+        replace_lost_node_after,
         watch_namespace,
         kubeconfig,
         log: _,
@@ -158,6 +159,7 @@ pub(crate) async fn run(args: Args) -> Result<End, RunError> {
             Arc::new(move |needed| ownership.valid_for(needed))
         },
         replacements: Replacements::new(max_concurrent_replacements),
+        lost_node_after: (!replace_lost_node_after.is_zero()).then_some(replace_lost_node_after),
         names: Arc::new(|cluster| format!("{cluster}-{}", names::suffix(rand::random())).into()),
     });
     tokio::select! {

@@ -11,5 +11,6 @@ mod intent;
 mod isolation;
 mod levels;
 mod lifecycle;
+mod lost_node;
 mod status;
 mod thrown_out;

@@ -229,6 +229,7 @@ impl Hands for FakeApi {
                     };
                     state.edit_member(now, &uid, |m| {
                         m.view.generation += 1;
+                        m.view.pod_generation = m.view.generation;
                         m.view.blueprint = wanted.blueprint;
                         m.view.permit = permit;
                     });
@@ -450,6 +451,7 @@ fn create_member(
             .map(|c| c.view.blueprint.clone())
             .unwrap_or_default(),
         generation: 1,
+        pod_generation: 0,
         permit: None,
         initial_cluster: String::new(),
         created: now,

@@ -45,6 +45,8 @@ pub(crate) struct World {
     operator: Option<(ActorRef<OperatorMsg>, JoinHandle<()>)>,
     owned: Arc<dyn Fn(&Uid) -> bool + Send + Sync>,
     registry: Registry,
+    /// See [`Context::lost_node_after`]; for the operator that is started next.
+    pub(crate) lost_node_after: Option<Duration>,
 }
 
 pub(crate) const fn secs(n: u64) -> Duration {
@@ -68,7 +70,8 @@ impl World {
     pub(crate) fn new(seed: u64) -> Self {
         let shared = Shared::new(seed, Clock::seeded(secs(1_700_000_000), seed));
         tokio::spawn(shared.clone().watch());
-        World { seed, shared, operator: None, owned: Arc::new(|_| true), registry: Registry::default() }
+        let (owned, registry) = (Arc::new(|_: &Uid| true), Registry::default());
+        World { seed, shared, operator: None, owned, registry, lost_node_after: None }
     }
 
     /// A world with an operator and one cluster `c` that wants so many members.
@@ -121,6 +124,7 @@ impl World {
             clock: self.shared.clock.clone(),
             metrics,
             replacements: Replacements::new(5),
+            lost_node_after: self.lost_node_after,
             names,
         });
         let (intake, slot) = (Intake::default(), WakerSlot::default());

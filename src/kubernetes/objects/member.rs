@@ -6,7 +6,7 @@ use etcd_operator_api::{EtcdCluster, EtcdMember, EtcdMemberSpec, ObservedCluster
 
 use etcd_operator_core::roll::Part;
 
-use super::{BuildError, Owner, address};
+use super::{BuildError, Owner, address, extra};
 
 /// What makes one new member different from its siblings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,13 +28,18 @@ pub fn updated(member: &EtcdMember, target: &ObservedClusterSpec, part: Part) ->
         Part::Size => spec.storage.size = target.storage.size.clone(),
         Part::Metadata => {
             spec.additional_metadata = target.additional_metadata.clone();
-            let extra = target.additional_metadata.clone().unwrap_or_default();
+            let now = target.additional_metadata.clone().unwrap_or_default();
             let own =
                 labels::for_member(&had.cluster_name, member.metadata.name.as_deref().unwrap_or_default());
             let (ours, theirs) =
-                (labels::merged(own, &extra.labels), labels::merged(BTreeMap::new(), &extra.annotations));
-            member.metadata.labels.get_or_insert_default().extend(ours);
-            member.metadata.annotations.get_or_insert_default().extend(theirs);
+                (labels::merged(own, &now.labels), labels::merged(BTreeMap::new(), &now.annotations));
+            let had = had.additional_metadata.unwrap_or_default();
+            let has = member.metadata.labels.get_or_insert_default();
+            extra::take_away(has, &had.labels, &ours);
+            has.extend(ours);
+            let has = member.metadata.annotations.get_or_insert_default();
+            extra::take_away(has, &had.annotations, &theirs);
+            has.extend(theirs);
         }
         Part::Pod => {
             *spec = EtcdMemberSpec::from_target(had.cluster_name, had.cluster_token, target);
@@ -78,6 +83,11 @@ pub fn member(
         Default::default(),
         target.additional_metadata.as_ref(),
     );
+    // Its own spec tells whose they are.
+    if let Some(annotations) = &mut metadata.annotations {
+        annotations.remove(labels::ADDITIONAL_METADATA);
+    }
+    metadata.annotations = metadata.annotations.filter(|annotations| !annotations.is_empty());
     metadata.finalizers = Some(vec![labels::MEMBER_FINALIZER.to_owned()]);
     let mut member = EtcdMember { metadata, spec, status: None };
     if new.seed {

@@ -7,6 +7,7 @@
 
 mod address;
 mod budget;
+pub mod extra;
 pub mod flags;
 mod member;
 mod pod;
@@ -91,7 +92,8 @@ impl<'a> Owner<'a> {
     ) -> ObjectMeta {
         let none = AdditionalMetadata::default();
         let extra = extra.unwrap_or(&none);
-        let annotations = labels::merged(own_annotations, &extra.annotations);
+        let mut annotations = extra::annotations(extra);
+        annotations.extend(own_annotations);
         ObjectMeta {
             name: Some(name),
             namespace: Some(self.namespace.to_owned()),
@@ -111,10 +113,10 @@ pub fn labels_of(member: &EtcdMember) -> BTreeMap<String, String> {
     extra.map_or_else(|| own.clone(), |extra| labels::merged(own.clone(), &extra.labels))
 }
 
-/// The user's annotations that a member's Pod and PVC must have.
+/// The user's annotations that a member's Pod and PVC must have, and the note of what is the user's.
 pub fn annotations_of(member: &EtcdMember) -> BTreeMap<String, String> {
     let extra = member.spec.additional_metadata.as_ref();
-    extra.map(|extra| labels::merged(BTreeMap::new(), &extra.annotations)).unwrap_or_default()
+    extra.map(extra::annotations).unwrap_or_default()
 }
 
 /// Whether the object's controller is the one with this UID. Names prove nothing.

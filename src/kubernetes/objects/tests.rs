@@ -382,7 +382,10 @@ fn the_join_instruction_survives_the_way_through_the_annotations() {
 /// The member after this part of a spec of version 3.6.17 on 2Gi, with another label and other options, has reached it.
 fn after(part: Part) -> (EtcdMember, EtcdMember) {
     let metadata = |team: &str| json!({"labels": {"team": team, labels::CLUSTER: "junk"}, "annotations": {"note": team}});
-    let old = json!({"version": "3.6.16", "additionalMetadata": metadata("a")});
+    let mut more = metadata("a");
+    more["labels"]["tier"] = json!("1");
+    more["annotations"]["others"] = json!("once");
+    let old = json!({"version": "3.6.16", "additionalMetadata": more});
     let new = json!({"version": "3.6.17", "storage": {"size": "2Gi"}, "options": {"snapshotCount": 7},
         "additionalMetadata": metadata("b")});
     let mut member = build_member(old, false);
@@ -402,6 +405,7 @@ fn each_part_of_a_spec_reaches_a_member_by_itself() {
     let (has, notes) = (labelled.metadata.labels.unwrap(), labelled.metadata.annotations.unwrap());
     assert_eq!((has["team"].as_str(), has["others"].as_str(), notes["note"].as_str()), ("b", "kept", "b"));
     assert_eq!(has[labels::CLUSTER], "db", "ours win");
+    assert_eq!((has.get("tier"), notes.get("others")), (None, None), "the spec has them no more");
     assert_eq!(labelled.spec.version, "3.6.16");
     let (renewed, before) = after(Part::Pod);
     assert_eq!((renewed.spec.version.as_str(), renewed.spec.options.is_some()), ("3.6.17", true));

@@ -155,6 +155,7 @@ pub(crate) fn voter(n: u64) -> MemberFacts {
             finalizer: true,
             blueprint: blueprint(),
             generation: 1,
+            pod_generation: 0,
             permit: None,
             recorded: MemberRecord {
                 version: None,
@@ -172,6 +173,7 @@ pub(crate) fn voter(n: u64) -> MemberFacts {
         refused: None,
         cannot_grow: None,
         thrown_out: ThrownOut::default(),
+        stranded: None,
     }
 }
 
@@ -257,6 +259,7 @@ pub(crate) fn cluster(replicas: usize, members: Vec<MemberFacts>) -> ClusterSitu
         members_confirmed: None,
         refused: None,
         fault: None,
+        lost_node_after: None,
     }
 }
 

@@ -15,6 +15,7 @@ mod disruption;
 mod fixtures;
 mod healing;
 mod judge;
+mod lost_node;
 mod member;
 mod pause;
 mod recovery;

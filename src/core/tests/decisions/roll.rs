@@ -116,6 +116,79 @@ fn with_on_delete_the_spec_waits_for_the_next_pod() {
     assert_eq!(updated(&s), Some(("m0".into(), Part::Pod, None)));
 }
 
+/// Its spec was brought up to generation 4 with OnDelete, and nobody has deleted the Pod, made from generation `from`.
+fn behind(n: u64, from: u64) -> MemberFacts {
+    let mut m = voter(n);
+    (m.member.generation, m.member.pod_generation) = (5, 4);
+    MemberFacts { pod: Presence::Present(PodView { made_from: from, ..pod(n) }), ..m }
+}
+
+// UP-08
+#[test]
+fn when_restarts_are_allowed_again_the_pods_that_waited_are_restarted_one_by_one_and_no_others() {
+    let mut s = cluster(3, vec![behind(0, 3), behind(1, 4), behind(2, 1)]);
+    s.cluster.rolls = false;
+    assert_eq!(decide(&s), ClusterDecision::Settled);
+    s.cluster.rolls = true;
+    let permit = Permit { generation: 6, ..permit(2) };
+    assert_eq!(updated(&s), Some(("m2".into(), Part::Pod, Some(permit))));
+    s.members[2] = behind(2, 5);
+    assert_eq!(updated(&s).map(|u| u.0), Some("m0".into()), "it leads");
+    s.members[0] = behind(0, 4);
+    assert_eq!(decide(&s), ClusterDecision::Settled);
+}
+
+// UP-08
+#[test]
+fn a_pod_that_does_not_tell_what_it_was_made_from_is_never_restarted_for_it() {
+    assert_eq!(decide(&cluster(3, vec![voter(0), voter(1), behind(2, 0)])), ClusterDecision::Settled);
+    let mut taken_over = cluster(3, vec![voter(0), voter(1), behind(2, 1)]);
+    taken_over.cluster.recorded.drift = Some(Drift::Accepted);
+    assert_eq!(decide(&taken_over), ClusterDecision::Settled);
+    // Notes that are damaged: no Pod could ever be new enough.
+    let mut beyond = behind(2, 5);
+    beyond.member.pod_generation = 99;
+    assert_eq!(decide(&cluster(3, vec![voter(0), voter(1), beyond])), ClusterDecision::Settled);
+}
+
+#[test]
+fn a_member_that_does_not_run_takes_up_what_waited_for_its_next_pod_before_all_else() {
+    let mut stuck = behind(2, 1);
+    stuck.look = silent();
+    let mut s = cluster(3, vec![voter(0), voter(1), stuck]);
+    assert_eq!(updated(&s).map(|u| u.0), Some("m2".into()));
+    s.members[2].member.permit = Some(Permit { generation: 5, ..permit(2) });
+    assert_eq!(updated(&s), None, "its restart is on its way already");
+    s.members[2].member.permit = None;
+    s.cluster.rolls = false;
+    assert_eq!(updated(&s), None);
+}
+
+// Found by the simulation: the Pod was on its way, made from the old spec, and the restart cost the quorum.
+#[test]
+fn a_member_in_memory_whose_pod_is_on_its_way_gets_no_permit_that_would_take_its_data() {
+    let in_memory = |mut m: MemberFacts| {
+        m.member.memory = true;
+        m.pvc = Presence::Absent;
+        m
+    };
+    let mut coming = in_memory(newcomer(2));
+    coming.member.initial_cluster = alone(2);
+    let s = edited(
+        cluster(3, vec![renewed(in_memory(voter(0))), renewed(in_memory(voter(1))), coming]),
+        resources,
+    );
+    assert_eq!(updated(&s), Some(("m2".into(), Part::Pod, None)));
+    let came = renewed(in_memory(behind(2, 1)));
+    let s =
+        edited(cluster(3, vec![renewed(in_memory(voter(0))), renewed(in_memory(voter(1))), came]), resources);
+    assert!(
+        matches!(decide(&s), ClusterDecision::Act(ClusterAction::DeleteMember { .. })),
+        "replaced, its successor first: {:?}",
+        decide(&s)
+    );
+}
+
 #[test]
 fn labels_reach_everybody_in_place() {
     let s = edited(cluster(3, vec![voter(0), dead(1), voter(2)]), |b| b.metadata = "labels".into());

@@ -5,6 +5,7 @@ use std::{
     collections::BTreeMap,
     hash::{DefaultHasher, Hash, Hasher},
     sync::Arc,
+    time::Duration,
 };
 
 use etcd_operator_core::{
@@ -12,6 +13,7 @@ use etcd_operator_core::{
     departure::Departure,
     etcd::Look,
     ids::Uid,
+    lost_node::is_stranded,
     member::{MemberAction, MemberDecision},
     progress::Progress,
     reason::Reason,
@@ -78,6 +80,9 @@ pub(crate) struct Operator {
     pub(crate) list: ListFact,
     pub(crate) guard: Option<Guard>,
     looks: BTreeMap<M, Looked>,
+    /// Since when the members' nodes have seemed to be gone.
+    stranded: BTreeMap<M, Time>,
+    lost_node_after: Option<Duration>,
     members_confirmed: Option<Time>,
     gone: bool,
     next: Option<Next>,
@@ -99,12 +104,14 @@ fn digest(report: &Report) -> u64 {
 }
 
 impl Operator {
-    pub(crate) fn new(now: Time) -> Self {
+    pub(crate) fn new(now: Time, lost_node_after: Option<Duration>) -> Self {
         Operator {
             stores: Stores::default(),
             list: ListFact::Unknown { since: now },
             guard: None,
             looks: BTreeMap::new(),
+            stranded: BTreeMap::new(),
+            lost_node_after,
             members_confirmed: None,
             gone: false,
             next: None,
@@ -158,6 +165,7 @@ impl Operator {
             refused: None,
             cannot_grow: None,
             thrown_out: ThrownOut::default(),
+            stranded: self.stranded.get(&o.m).copied(),
         }
     }
 
@@ -165,9 +173,24 @@ impl Operator {
         match &mut self.view {
             Some(view) if view.now == now => {}
             Some(view) => Arc::make_mut(view).now = now,
-            None => self.view = Some(Arc::new(self.look_around(now)?)),
+            None => {
+                let mut view = self.look_around(now)?;
+                for facts in &mut view.members {
+                    self.watch_node(facts, now);
+                }
+                self.view = Some(Arc::new(view));
+            }
         }
         self.view.clone()
+    }
+
+    fn watch_node(&mut self, facts: &mut MemberFacts, now: Time) {
+        facts.stranded = is_stranded(facts).then(|| facts.stranded.unwrap_or(now));
+        let Some(m) = member_of(facts.member.name.as_str()) else { return };
+        match facts.stranded {
+            Some(since) => self.stranded.insert(m, since),
+            None => self.stranded.remove(&m),
+        };
     }
 
     fn look_around(&self, now: Time) -> Option<ClusterSituation> {
@@ -187,6 +210,7 @@ impl Operator {
             members_confirmed: self.members_confirmed,
             refused: None,
             fault: None,
+            lost_node_after: self.lost_node_after,
         })
     }
 

@@ -103,6 +103,7 @@ pub(crate) fn expected() -> Vec<(&'static str, &'static str)> {
         "DataDirectoryEmpty",
         "PodCrashLooping",
         "Recovering",
+        "NodeLost",
     ];
     let holds = ["AnotherMemberFirst", "AwaitingQuorum", "NotKnownYet", "ReplacementFirst"];
     let etcd = ["UnhealthyCluster", "LearnerNotReady", "NotLearner", "PeerUrlExists"];

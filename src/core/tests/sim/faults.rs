@@ -75,6 +75,11 @@ impl World {
                     self.log(|| format!("fault: the node of m{m} is lost"));
                     self.kill(&uid);
                     self.server.edit_pod(m, |p| p.node_lost = true);
+                    // Its Node object is deleted, and with it the Pod: another one finds no node that has the volume.
+                    if self.chance.percent(30) {
+                        self.server.pods.retain(|p| p.m != m);
+                        self.server.edit_pvc(m, |v| v.node_gone = true);
+                    }
                 }
             }
             40..50 => {
@@ -168,7 +173,6 @@ impl World {
     fn edit_template(&mut self) {
         let template = ["t", "u", "v"][self.chance.below(3) as usize];
         let rolls = !self.chance.percent(15);
-        self.ledger.on_delete |= !rolls;
         self.log(|| format!("user: template {template}, restarts allowed: {rolls}"));
         self.server.edit_cluster(|c| {
             c.view.template = template.into();
@@ -192,7 +196,11 @@ impl World {
         for m in &lost {
             self.server.edit_pod(*m, |p| p.node_lost = false);
         }
-        !lost.is_empty()
+        let away: Vec<M> = self.server.pvcs.iter().filter(|v| v.node_gone).map(|v| v.m).collect();
+        for m in &away {
+            self.server.edit_pvc(*m, |v| v.node_gone = false);
+        }
+        !(lost.is_empty() && away.is_empty())
     }
 
     fn edit_by_hand(&mut self) {
@@ -282,7 +290,7 @@ impl World {
                 let volume = self.etcd.volumes.len() - 1;
                 self.server.pvcs.retain(|v| v.m != m);
                 let view = pvc_view(uid, true);
-                self.server.pvcs.push(Arc::new(PvcObj { m, view, volume }));
+                self.server.pvcs.push(Arc::new(PvcObj { m, view, volume, node_gone: false }));
             }
             (2, Some(v)) if !self.etcd.processes.iter().any(|p| p.m == m) => {
                 self.log(|| format!("fault: the volume of m{m} is emptied"));
@@ -294,7 +302,7 @@ impl World {
                 self.etcd.volumes.push(None);
                 let volume = self.etcd.volumes.len() - 1;
                 let view = pvc_view(uid, false);
-                self.server.pvcs.push(Arc::new(PvcObj { m, view, volume }));
+                self.server.pvcs.push(Arc::new(PvcObj { m, view, volume, node_gone: false }));
             }
             _ => {}
         }

@@ -52,6 +52,8 @@ pub(crate) struct PvcObj {
     pub(crate) m: M,
     pub(crate) view: PvcView,
     pub(crate) volume: usize,
+    /// No node has its volume any more, until the node comes back.
+    pub(crate) node_gone: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -284,6 +286,7 @@ impl Server {
                     memory: self.memory,
                     blueprint: self.target().unwrap_or_else(|| blueprint_of("t")),
                     generation: 1,
+                    pod_generation: 0,
                     permit: None,
                     initial_cluster: String::new(),
                     created: now,
@@ -300,7 +303,10 @@ impl Server {
             }
             ApiCall::Update { m, rv, blueprint, permit } => self.guarded(*m, *rv, |s| {
                 s.edit_member(*m, |o| {
-                    o.view.generation += u64::from(o.view.blueprint != *blueprint);
+                    if o.view.blueprint != *blueprint {
+                        o.view.generation += 1;
+                        o.view.pod_generation = o.view.generation;
+                    }
                     o.view.blueprint = blueprint.clone();
                     if let Some(permit) = permit {
                         let generation = if permit.generation > 0 { o.view.generation } else { 0 };
@@ -326,7 +332,7 @@ impl Server {
                 }
                 let uid = self.new_uid("pvc");
                 let view = pvc_view(uid, true);
-                self.pvcs.push(Arc::new(PvcObj { m: *m, view, volume: new_volume() }));
+                self.pvcs.push(Arc::new(PvcObj { m: *m, view, volume: new_volume(), node_gone: false }));
                 true
             }
             ApiCall::PatchPvc { m, uid } => {

@@ -27,8 +27,6 @@ pub(crate) struct Ledger {
     /// Pods of members in memory that a former life of the operator made late. Kubernetes knows no condition for a
     /// create, so such a Pod may come after the one that had the data; no client is led to it.
     late: BTreeSet<Uid>,
-    /// At some time a changed spec had to wait for the next Pod.
-    pub(crate) on_delete: bool,
     /// Pods that were ended for a restart.
     restarted: Vec<Uid>,
     /// Clusters of one that a recovery has made.
@@ -447,7 +445,7 @@ impl World {
             (self.server.members.len(), self.server.pods.len(), self.server.pvcs.len());
         let old = |o: &&std::sync::Arc<super::kube::PodObj>| {
             let wanted = self.server.target();
-            let old = Some(&o.made_from) != wanted.as_ref() && !self.ledger.on_delete;
+            let old = Some(&o.made_from) != wanted.as_ref() && cluster.view.rolls;
             old || Some(&cluster.view.blueprint) != wanted.as_ref()
         };
         let behind =

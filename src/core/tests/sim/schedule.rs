@@ -71,7 +71,7 @@ fn step(w: &mut World, profile: &Profile) {
 fn with<T>(w: &mut World, f: impl FnOnce(&mut Operator, &mut World) -> T) -> T {
     let mut operator = w.operator.take().unwrap_or_else(|| {
         w.log(|| "the operator starts".into());
-        Operator::new(w.now)
+        Operator::new(w.now, w.lost_node_after)
     });
     let result = f(&mut operator, w);
     w.operator = Some(operator);

@@ -1,13 +1,17 @@
 //! The whole world of one schedule: API server, etcd, calls in flight, the operator, the clock and
 //! the source of chance. Owns what happens to a call on its way.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    time::Duration,
+};
 
 use etcd_operator_core::{
     etcd::{MemberList, Refusal},
     ids::Uid,
     membership::{Call, Change},
     time::{Time, timeouts},
+    view::PodTrouble,
 };
 
 use super::{
@@ -85,12 +89,17 @@ pub(crate) enum Fate {
     NotSent,
 }
 
+/// What the scheduler says when no node has the volume.
+const NOWHERE: &str = "0/2 nodes are available: 2 node(s) didn't match PersistentVolume's node affinity";
+
 pub(crate) struct World {
     pub(crate) now: Time,
     pub(crate) chance: Chance,
     pub(crate) server: Server,
     pub(crate) etcd: Etcd,
     pub(crate) flights: Vec<Flight>,
+    /// After how long a member whose node seems to be gone is replaced.
+    pub(crate) lost_node_after: Option<Duration>,
     /// Writes to the API server of a former life that may still land, and when.
     pub(crate) late_writes: Vec<(Time, ApiCall)>,
     /// The write that is being carried out is one of those.
@@ -118,6 +127,8 @@ impl World {
             server: Server::new(replicas, memory),
             etcd: Etcd::default(),
             flights: vec![],
+            // Long enough that the clock of another life is no match, short enough that a schedule sees it.
+            lost_node_after: (seed % 3 == 0).then_some(Duration::from_secs(15)),
             late_writes: vec![],
             landing_late: false,
             operator: None,
@@ -304,6 +315,14 @@ impl World {
             return false;
         }
         let Some(ip) = pod.view.ip else {
+            if self.server.pvc(m).is_some_and(|v| v.node_gone) {
+                let trouble = PodTrouble::Unschedulable(NOWHERE.into());
+                let news = pod.view.trouble.as_ref() != Some(&trouble);
+                if news {
+                    self.server.edit_pod(m, |p| p.view.trouble = Some(trouble));
+                }
+                return news;
+            }
             let pvc = self.server.pvc(m).filter(|v| !v.view.deleting).map(|v| v.view.uid.clone());
             let Some(mounted) = pod.memory.map(|_| pod.view.uid.clone()).or(pvc) else { return false };
             let ip = self.free_ip();
@@ -312,6 +331,7 @@ impl World {
                 p.mounted = Some(mounted.clone());
                 p.view.ip = Some(ip);
                 p.view.node = Some("node".into());
+                p.view.trouble = None;
             });
             return true;
         };
