@@ -305,7 +305,7 @@ impl Operator {
         if report.record == s.cluster.recorded && conditions == object.conditions {
             return None;
         }
-        Some(ApiCall::Status { rv: object.rv, record: report.record, conditions })
+        Some(ApiCall::Status { rv: object.rv, record: Box::new(report.record), conditions })
     }
 
     fn read_members_live(&mut self, w: &World) {

@@ -13,7 +13,7 @@ use super::kube::M;
 pub(crate) enum ApiCall {
     Status {
         rv: u64,
-        record: ClusterRecord,
+        record: Box<ClusterRecord>,
         conditions: u64,
     },
     PutService(ServiceKind),

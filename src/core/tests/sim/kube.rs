@@ -241,7 +241,7 @@ impl Server {
                 let right = self.cluster.as_ref().is_some_and(|c| c.rv == *rv);
                 if right {
                     self.edit_cluster(|c| {
-                        c.view.recorded = record.clone();
+                        c.view.recorded = (**record).clone();
                         c.conditions = *conditions;
                     });
                 }

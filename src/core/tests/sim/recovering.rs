@@ -70,7 +70,7 @@ impl World {
         }
         let index = self.main_instance()?;
         let intact = |m: &M| {
-            let Some(object) = self.server.member(*m) else { return None };
+            let object = self.server.member(*m)?;
             let volume = self.server.pvc(*m).filter(|v| !v.view.deleting && v.view.ours)?;
             let data = self.etcd.volumes[volume.volume].as_ref().filter(|d| d.instance == index)?;
             let recorded = &object.view.recorded;
