@@ -4,7 +4,7 @@
 //!
 //! Reading order: [`kube`], [`calls`] and [`etcd`] (the rules of the world), [`stores`], [`actors`] and [`guard`] (who
 //! decides when, on which view), [`faults`] (what goes wrong), [`schedule`] (one random run),
-//! [`properties`] (what must hold), [`mutants`] (planted faults), [`coverage`] (what was hit).
+//! [`properties`] and [`recovering`] (what must hold), [`mutants`] (planted faults), [`coverage`] (what was hit).
 
 pub(crate) mod actors;
 pub(crate) mod calls;
