@@ -84,6 +84,7 @@ pub(crate) struct SupervisorState {
     pending_name: Option<MemberName>,
     surveyed: Option<Time>,
     said: Option<Reason>,
+    warned: Vec<(Reason, String)>,
     /// This life wrote the first target. That write was refused if the status had been written before,
     /// and members are only made for a recorded target, so there was none: the first needs no live look.
     began_it: bool,
@@ -92,6 +93,9 @@ pub(crate) struct SupervisorState {
     /// Since when the status waits for a label that is on its way.
     waits_for_label: Option<Time>,
 }
+
+/// Why a part of the spec is not taken up.
+const REFUSALS: [Reason; 3] = [Reason::VersionStepRefused, Reason::InvalidSpec, Reason::FieldNotSupportedYet];
 
 impl Actor for ClusterSupervisor {
     type Msg = SupervisorMsg;
@@ -132,6 +136,7 @@ impl Actor for ClusterSupervisor {
             pending_name: None,
             surveyed: None,
             said: None,
+            warned: vec![],
             began_it: false,
             beginning: false,
             waits_for_label: None,
@@ -350,11 +355,28 @@ impl SupervisorState {
         let said = report(s);
         self.context.metrics.reported(&self.key, &said);
         self.announce(s, &said);
+        self.warn(&said);
         let Some(effect) = self.context.hands.write_status(&self.key, &said, now) else { return };
         self.beginning = s.cluster.recorded.target.is_none() && s.cluster.recorded.cluster_id.is_none();
         self.writing_status = true;
         self.status_on = Some((seen.own_version.clone(), now));
         self.spawn(myself, effect, SupervisorMsg::StatusWritten);
+    }
+
+    /// Tells a person what the spec asks for and may do harm, or cannot have: once, and again after it has changed.
+    fn warn(&mut self, said: &Report) {
+        let refused = Some(&said.progressing).filter(|c| {
+            // Of a cluster that has not formed, its availability says the same.
+            REFUSALS.contains(&c.reason) && said.available.reason != c.reason
+        });
+        let warnings: Vec<_> =
+            said.spec_warnings.iter().chain(refused).map(|c| (c.reason, c.message.clone())).collect();
+        for (reason, words) in warnings.iter().filter(|warning| !self.warned.contains(warning)) {
+            tracing::warn!(%reason, words, "the spec needs a look");
+            self.context.metrics.warned(*reason);
+            self.context.hands.tell(&self.key, Step::ConditionChanged(*reason), None, words.clone());
+        }
+        self.warned = warnings;
     }
 
     /// Tells a person when the cluster has formed, and when its availability changes its reason.

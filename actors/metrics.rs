@@ -4,6 +4,7 @@ use std::sync::{Arc, atomic::AtomicU64};
 
 use etcd_operator_core::{
     membership::{Call, Change, Verdict},
+    reason::Reason,
     report::{Report, Verdict as Holds},
 };
 use prometheus_client::{
@@ -36,6 +37,11 @@ struct VerdictLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabel {
+    reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct NameLabel {
     name: &'static str,
 }
@@ -52,6 +58,7 @@ struct Inner {
     verdicts: Family<VerdictLabels, Counter>,
     calls: Family<NameLabel, Counter>,
     actions: Family<NameLabel, Counter>,
+    warnings: Family<ReasonLabel, Counter>,
     restarts: Counter<u64, AtomicU64>,
 }
 
@@ -71,6 +78,11 @@ impl Metrics {
         r.register("guard_verdicts", "What the quorum guards answered", m.verdicts.clone());
         r.register("membership_calls", "Membership calls made to etcd", m.calls.clone());
         r.register("actions", "Effects started on Kubernetes, by decision", m.actions.clone());
+        r.register(
+            "spec_warnings",
+            "Times that a spec was found to ask for what may do harm or cannot be had",
+            m.warnings.clone(),
+        );
         r.register("actor_restarts", "Actors that failed and were started again", m.restarts.clone());
         metrics
     }
@@ -95,6 +107,12 @@ impl Metrics {
         for (condition, verdict) in conditions {
             self.0.conditions.get_or_create(&Self::condition(key, condition)).set(value(verdict));
         }
+        let warnings = Self::condition(key, "SpecWarnings");
+        match &report.spec_warnings {
+            Some(said) => drop(self.0.conditions.get_or_create(&warnings).set(value(said.verdict))),
+            // The condition is there only while there is a warning.
+            None => drop(self.0.conditions.remove(&warnings)),
+        }
         if let Some(said) = &report.disruptions {
             let allowed = Self::condition(key, "DisruptionsAllowed");
             self.0.conditions.get_or_create(&allowed).set(value(said.verdict));
@@ -107,7 +125,7 @@ impl Metrics {
     // MT-04
     /// A cluster is gone: so are its series.
     pub fn cluster_gone(&self, key: &ClusterKey) {
-        for condition in ["Available", "Progressing", "Degraded", "DisruptionsAllowed"] {
+        for condition in ["Available", "Progressing", "Degraded", "DisruptionsAllowed", "SpecWarnings"] {
             self.0.conditions.remove(&Self::condition(key, condition));
         }
         self.0.ready.remove(&Self::cluster(key));
@@ -145,6 +163,11 @@ impl Metrics {
     /// An effect on Kubernetes was started.
     pub fn acted(&self, name: &'static str) {
         self.0.actions.get_or_create(&NameLabel { name }).inc();
+    }
+
+    /// A spec was found to ask for what may do harm or cannot be had.
+    pub fn warned(&self, reason: Reason) {
+        self.0.warnings.get_or_create(&ReasonLabel { reason: reason.as_str() }).inc();
     }
 
     /// An actor failed and will be started again.

@@ -1,5 +1,6 @@
 //! The status tells the truth within seconds, whatever the operator is busy with or failing at.
 
+use etcd_operator_core::{reason::Reason, view::SpecWarning};
 use etcd_operator_kubernetes::failure::ApiFailure;
 
 use crate::world::{Fault, World, secs};
@@ -121,4 +122,29 @@ async fn a_status_converges_while_somebody_else_writes_the_cluster_every_second(
         world.edit_cluster("c", |_| {});
     }
     assert!(world.is_settled("c", 3), "{:?}", world.status("c"));
+}
+
+// MT-03: by Event, log and metric, under the one reason that the condition gives.
+#[tokio::test(start_paused = true)]
+async fn a_spec_that_may_do_harm_is_told_once_and_again_after_it_has_changed() {
+    let world = World::with_formed(1).await;
+    let told =
+        |w: &World| w.at(|s| s.journal.told.iter().filter(|t| t.contains("MemoryLimitTooSmall")).count());
+    let metric = r#"cluster_condition{namespace="ns",cluster="c",condition="SpecWarnings"} 1"#;
+    let warnings = |words: &'static str| {
+        let warning = SpecWarning { reason: Reason::MemoryLimitTooSmall, words: words.into() };
+        world.edit_cluster("c", |c| c.warnings = vec![warning]);
+    };
+    assert!(!world.metrics().contains("SpecWarnings"));
+    warnings("64Mi is too small");
+    world.run_for(secs(600)).await;
+    assert_eq!((told(&world), world.counter("spec_warnings")), (1, 1));
+    assert!(world.metrics().contains(metric), "{}", world.metrics());
+    warnings("32Mi is too small");
+    world.run_for(secs(600)).await;
+    assert_eq!((told(&world), world.counter("spec_warnings")), (2, 2));
+    world.edit_cluster("c", |c| c.warnings = vec![]);
+    world.run_for(secs(60)).await;
+    assert_eq!(told(&world), 2);
+    assert!(!world.metrics().contains("SpecWarnings"), "it is over");
 }

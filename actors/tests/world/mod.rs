@@ -431,10 +431,16 @@ impl World {
         })
     }
 
-    /// The value of a counter of the operator that runs now.
-    pub(crate) fn counter(&self, name: &str) -> u64 {
+    /// All metrics of the operator that runs now.
+    pub(crate) fn metrics(&self) -> String {
         let mut text = String::new();
         encode(&mut text, &self.registry).unwrap();
+        text
+    }
+
+    /// The value of a counter of the operator that runs now.
+    pub(crate) fn counter(&self, name: &str) -> u64 {
+        let text = self.metrics();
         let lines = text.lines().filter(|l| l.starts_with(&format!("etcd_operator_{name}_total")));
         lines.filter_map(|l| l.rsplit(' ').next()?.parse::<u64>().ok()).sum()
     }
