@@ -393,12 +393,10 @@ fn reason(phase: Phase) -> Reason {
     }
 }
 
-/// What a person is told when `said` follows on what was recorded.
-pub fn news(s: &ClusterSituation, said: &ClusterRecord) -> Vec<(Reason, String)> {
-    let before = &s.cluster.recorded;
-    let is_new =
-        |r: &&Recovery| before.recovery.as_ref().is_none_or(|b| b.request != r.request || b.phase != r.phase);
-    let step = said.recovery.as_ref().filter(is_new).map(|r| (reason(r.phase), words(s, r)));
-    let refused = said.refused_recovery.as_ref().filter(|r| before.refused_recovery.as_ref() != Some(*r));
-    step.into_iter().chain(refused.map(|r| (Reason::RecoveryRefused, r.why.clone()))).collect()
+/// The step that a person is told when `said` follows on what was recorded; none if there was none.
+pub fn step(s: &ClusterSituation, said: &ClusterRecord) -> Option<(Reason, String)> {
+    let r = said.recovery.as_ref()?;
+    let before = s.cluster.recorded.recovery.as_ref();
+    let same = before.is_some_and(|b| b.request == r.request && b.phase == r.phase);
+    (!same).then(|| (reason(r.phase), words(s, r)))
 }
