@@ -128,7 +128,7 @@ impl World {
             etcd: Etcd::default(),
             flights: vec![],
             // Long enough that the clock of another life is no match, short enough that a schedule sees it.
-            lost_node_after: (seed % 3 == 0).then_some(Duration::from_secs(15)),
+            lost_node_after: seed.is_multiple_of(3).then_some(Duration::from_secs(15)),
             late_writes: vec![],
             landing_late: false,
             operator: None,
