@@ -17,7 +17,7 @@ use std::time::Duration;
 use etcd_operator_api::conditions;
 use etcd_operator_testbed::{Node, Testbed, eventually, object};
 use k8s_openapi::api::core::v1::{Node as KubeNode, Pod};
-use kube::Api;
+use kube::{Api, api::DeleteParams};
 use support::converged::{converged, says};
 use support::history::History;
 use support::identity::identities;
@@ -163,5 +163,36 @@ async fn a_cluster_that_lost_every_node_says_so_and_comes_back_with_them() {
     writer.finish(&scene).await;
     let counts = trace::check(&scene, &[]);
     assert_eq!((counts["member-add"], counts.get("member-remove")), (2, None), "{counts:?}");
+    scene.finish().await;
+}
+
+// LS-10: for whoever has said for how long a node may be gone. Its volume is on that node and on no other.
+#[tokio::test]
+async fn a_member_whose_node_is_gone_for_good_is_replaced_after_the_time_that_was_set() {
+    let _alone = ONE_AT_A_TIME.lock().await;
+    let mut scene = Scene::without_operator("gone").await;
+    scene.start(&[("ETCD_OPERATOR_REPLACE_LOST_NODE_AFTER", "60s")]).await;
+    scene.cluster("db", 3).await;
+    converged(&scene, "db", 3, LIMIT).await;
+    let writer = Writer::start(&scene, "db").await;
+    let victim = scene.pods().await.remove(0).metadata.name.unwrap();
+    let node = node_of(&scene, &victim).await;
+    let name = node.name();
+    let down = Down::all(vec![node]).await;
+    Api::<KubeNode>::all(scene.testbed.client()).delete(&name, &DeleteParams::default()).await.unwrap();
+    says(&scene, "db", [conditions::DEGRADED, "True", "PodUnschedulable", "node affinity"]).await;
+    eventually("it is replaced", LIMIT, async || {
+        let names: Vec<_> = scene.members().await.into_iter().filter_map(|m| m.metadata.name).collect();
+        if names.contains(&victim) || names.len() < 3 { Err(format!("{names:?}")) } else { Ok(()) }
+    })
+    .await
+    .unwrap();
+    converged(&scene, "db", 3, LIMIT).await;
+    writes_go_on(&writer).await;
+    writer.finish(&scene).await;
+    let counts = trace::check(&scene, &[]);
+    assert_eq!((counts["member-add"], counts["member-remove"]), (3, 1), "{counts:?}");
+    down.start().await;
+    all_ready(&scene.testbed).await;
     scene.finish().await;
 }

@@ -28,6 +28,8 @@ const WORDS: &[(&str, Cause)] = &[
     ("address already in use", Cause::Configuration),
     ("too many open files", Cause::Configuration),
     ("cannot allocate memory", Cause::Configuration),
+    // pkg/pbutil, of a record whose checksum is right: another version of etcd wrote it, and no member on this one reads it.
+    ("unmarshal should never fail", Cause::Configuration),
     // embed/etcd.go and server/etcdserver/corrupt.go: the check before a member serves.
     ("found data inconsistency with peers", Cause::Inconsistent),
     ("checkinitialhashkv", Cause::Inconsistent),
@@ -93,6 +95,13 @@ mod tests {
         ] {
             assert_eq!(cause(words), Cause::Configuration, "{words}");
         }
+    }
+
+    // UP-03: 3.7 after a short time on 3.6. Whoever came in its place would get the same log.
+    #[test]
+    fn a_log_of_another_version_is_not_damaged() {
+        let words = "unmarshal should never fail (proto: cannot parse invalid wire-format data)";
+        assert_eq!(cause(words), Cause::Configuration);
     }
 
     #[test]

@@ -282,6 +282,12 @@ fn first_sentence(text: Option<&str>) -> String {
     said.chars().take(300).collect()
 }
 
+/// The frames of the panic of an etcd that cannot read an entry of its log. Its stack is longer than what the kubelet keeps,
+/// so its words are never seen.
+const FOREIGN_ENTRY: [&str; 2] = ["pbutil.MustUnmarshal", "etcdserver/apply.Apply("];
+/// The first words are etcd's own.
+const FOREIGN_WORDS: &str = "unmarshal should never fail: its log has entries of a version of etcd that this one cannot read; set version back, and see docs/operations.md";
+
 /// etcd's own last message: of a JSON log line, its `msg` and `error`; times stay out. Only of a line that ends the
 /// process: a receiver's "unexpected EOF", logged as an error before somebody kills it, says nothing of its data. The first line of a panic says it
 /// once more, and alone where its stack has pushed the log line out of the 2048 bytes that the kubelet keeps.
@@ -304,7 +310,9 @@ fn last_words(text: Option<&str>) -> String {
             None => message,
         })
     });
-    let words = said.or(panicked).unwrap_or_else(|| "its process ended; see its log".to_owned());
+    let unread = || FOREIGN_ENTRY.iter().all(|frame| text.contains(frame)).then(|| FOREIGN_WORDS.to_owned());
+    let words =
+        said.or(panicked).or_else(unread).unwrap_or_else(|| "its process ended; see its log".to_owned());
     words.chars().take(300).collect()
 }
 

@@ -377,3 +377,15 @@ fn a_pod_with_a_label_that_the_spec_has_no_more_is_not_right_and_one_without_a_n
     assert!(!right(unnoted.clone(), team));
     assert!(right(unnoted, json!({})), "somebody else's");
 }
+
+// UP-03: the last 2048 bytes of etcd 3.7.3 on the log of 3.5.35 that 3.6.16 had made no snapshot of.
+#[test]
+fn an_etcd_that_cannot_read_an_entry_of_another_version_is_known_by_its_stack() {
+    let text = "}, {0x331b2d6c6980, 0x2, 0x2})\n\tgo.uber.org/zap@v1.27.1/logger.go:285 +0x4b\npanic({0xf38860?, 0x331b2d5c03b0?})\n\truntime/panic.go:860 +0x13a\ngo.etcd.io/etcd/pkg/v3/pbutil.MustUnmarshalMessage({0x11dab20?, 0x331b2d6e6640?})\n\tgo.etcd.io/etcd/pkg/v3@v3.7.3/pbutil/pbutil.go:63 +0x94\ngo.etcd.io/etcd/server/v3/etcdserver/apply.Apply(0x331b2d844580, 0x0)\n\tgo.etcd.io/etcd/server/v3@v3.7.3/etcdserver/apply/apply.go:29 +0x8c";
+    let words = last_words(Some(text));
+    assert!(words.contains("set version back"), "{words}");
+    let cause = etcd_operator_core::last_words::cause(&words);
+    assert_eq!(cause, etcd_operator_core::last_words::Cause::Configuration);
+    let other = text.replace("etcdserver/apply.Apply(", "storage/wal.ReadAll(");
+    assert_eq!(last_words(Some(&other)), "its process ended; see its log");
+}
