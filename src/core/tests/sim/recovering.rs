@@ -1,6 +1,7 @@
 //! Recovery from lost quorum, as users and a person ask for it, and what must hold while it goes on.
 
 use etcd_operator_core::{
+    etcd::quorum,
     ids::Uid,
     recovery::{Phase, Recovery},
 };
@@ -39,14 +40,20 @@ impl World {
         self.server.edit_cluster(|c| c.view.recover_from = Some(request));
     }
 
-    /// All but one volume are lost at once, and so is the quorum of more than one.
+    /// So many volumes are lost at once that those who are left make no quorum, and now and then a user names one of
+    /// them right away.
     pub(crate) fn lose_quorum(&mut self) {
-        let all: Vec<M> = self.server.members.iter().map(|o| o.m).collect();
+        let mut all: Vec<M> = self.server.members.iter().map(|o| o.m).collect();
         let Some(kept) = self.chance.pick(&all).filter(|_| !self.server.memory) else { return };
-        self.log(|| format!("fault: every volume but that of m{kept} is lost"));
-        for m in all.into_iter().filter(|m| *m != kept) {
+        all.retain(|m| *m != kept);
+        let others = quorum(all.len() + 1).saturating_sub(2);
+        self.log(|| format!("fault: every volume but that of m{kept} and {others} more is lost"));
+        for m in all.into_iter().skip(others) {
             self.server.edit_pvc(m, |v| v.view.deleting = true);
             self.server.edit_pod(m, |p| p.view.deleting = true);
+        }
+        if self.chance.percent(50) {
+            self.recover_from(kept, true);
         }
     }
 
