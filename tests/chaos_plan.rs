@@ -85,23 +85,28 @@ fn data_is_destroyed_once_in_a_round_where_a_majority_of_it_stays_and_before_any
     });
 }
 
+// The hour of the first version took another member, since by then no cluster of three had its seed any more.
 #[test]
-fn the_seed_is_the_first_to_lose_its_data_in_either_way_and_never_on_purpose_again() {
+fn a_seed_loses_its_data_in_either_way_in_the_first_two_rounds_while_two_clusters_have_theirs() {
     for seed in 0..SEEDS {
         let mut plan = Plan::new(seed);
-        let faults: Vec<Fault> = (0..ROUNDS).flat_map(|_| plan.round()).map(|(_, fault)| fault).collect();
-        let wiped = faults.iter().filter_map(|f| match f {
-            Fault::Blow(_, Blow::DataWiped(who)) => Some(*who == Who::Seed),
-            _ => None,
-        });
-        let deleted = faults.iter().filter_map(|f| match f {
-            Fault::Blow(_, Blow::VolumeDeleted(who)) => Some(*who == Who::Seed),
-            _ => None,
-        });
-        for mut blows in [wiped.collect::<Vec<_>>().into_iter(), deleted.collect::<Vec<_>>().into_iter()] {
-            assert_eq!(blows.next(), Some(true), "seed {seed}");
-            assert!(!blows.any(|seed| seed), "seed {seed}");
+        let first = plan.wanted.clone();
+        assert!(first.iter().filter(|spec| spec.replicas >= 3).count() >= 2, "{first:?}");
+        let mut ways = BTreeSet::new();
+        for (_, fault) in (0..2).flat_map(|_| plan.round()) {
+            match fault {
+                Fault::Blow(_, Blow::DataWiped(Who::Seed)) => ways.insert("wiped"),
+                Fault::Blow(_, Blow::VolumeDeleted(Who::Seed)) => ways.insert("deleted"),
+                Fault::Trouble(_) => true,
+                other => panic!("seed {seed}: {other:?} may cost the other one its place"),
+            };
         }
+        assert_eq!((ways.len(), &plan.wanted), (2, &first), "seed {seed}");
+        let later = (0..ROUNDS).flat_map(|_| plan.round());
+        let seeds = |(_, fault): &(_, Fault)| {
+            matches!(fault, Fault::Blow(_, Blow::DataWiped(Who::Seed) | Blow::VolumeDeleted(Who::Seed)))
+        };
+        assert_eq!(later.filter(seeds).count(), 0, "seed {seed}");
     }
 }
 

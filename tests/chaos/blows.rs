@@ -12,7 +12,7 @@ pub(crate) enum Who {
     /// The n-th by name, counted round and round.
     Nth(usize),
     /// The one that formed its cluster: of the first cluster that bears the loss and still has it, begun with the one that
-    /// was to be hit. If none has, the first by name of that one.
+    /// was to be hit. Nobody else is hit in its place.
     Seed,
 }
 

@@ -68,6 +68,7 @@ async fn victim(scene: &Scene, cluster: &str, who: Who) -> Option<(Pod, &'static
                 return Some((seed, "the seed "));
             }
         }
+        return None;
     }
     if bears_a_loss(scene, cluster).await { choose(scene, cluster, who).await } else { None }
 }

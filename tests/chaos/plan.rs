@@ -1,8 +1,9 @@
 //! What is done in each round, drawn from the seed. Knows nothing of the clusters but what the spec of each should say:
 //! who exactly is hit is found out when it happens. Pure.
 //!
-//! Every second round has a theme. They come in an order of their own until each was there, so that no run of some length
-//! goes without one. The other rounds are whatever the seed says.
+//! In the first two rounds a seed loses its data, once in each way: two clusters still have theirs and bear the loss, which
+//! later nobody can be sure of. Then every second round has a theme. They come in an order of their own until each was
+//! there, so that no run of some length goes without one. The other rounds are whatever the seed says.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -77,9 +78,8 @@ pub(crate) struct Plan {
     themes: Vec<Theme>,
     rounds: usize,
     edits: u32,
-    /// Whether the seed's data has been destroyed, in either way.
-    wiped: bool,
-    deleted: bool,
+    /// How the seeds lose their data, the next one last.
+    opening: Vec<Blow>,
     /// The cluster that goes to another version in this round, which no other edit may stop.
     moving: Option<usize>,
 }
@@ -87,14 +87,16 @@ pub(crate) struct Plan {
 impl Plan {
     /// The plan of this seed.
     pub(crate) fn new(seed: u64) -> Self {
+        let mut random = StdRng::seed_from_u64(seed);
+        let mut opening = vec![Blow::DataWiped(Who::Seed), Blow::VolumeDeleted(Who::Seed)];
+        opening.shuffle(&mut random);
         Self {
-            random: StdRng::seed_from_u64(seed),
+            random,
+            opening,
             wanted: [0, 1, 2].map(Spec::first),
             themes: Vec::new(),
             rounds: 0,
             edits: 0,
-            wiped: false,
-            deleted: false,
             moving: None,
         }
     }
@@ -103,7 +105,14 @@ impl Plan {
     pub(crate) fn round(&mut self) -> Round {
         self.rounds += 1;
         self.moving = None;
-        let faults = if self.rounds.is_multiple_of(2) { self.anything() } else { self.theme() };
+        let faults = if let Some(blow) = self.opening.pop() {
+            let blow = Fault::Blow(self.tolerant(), blow);
+            self.destroyed(blow)
+        } else if self.rounds.is_multiple_of(2) {
+            self.anything()
+        } else {
+            self.theme()
+        };
         faults.into_iter().map(|fault| (self.pause(), fault)).collect()
     }
 
@@ -121,14 +130,12 @@ impl Plan {
                 vec![Fault::Blow(self.tolerant(), blow)]
             }
             Theme::Wiped => {
-                let who = if self.wiped { self.who() } else { Who::Seed };
-                self.wiped = true;
+                let who = self.who();
                 let blow = Fault::Blow(self.tolerant(), Blow::DataWiped(who));
                 self.destroyed(blow)
             }
             Theme::VolumeDeleted => {
-                let who = if self.deleted { self.who() } else { Who::Seed };
-                self.deleted = true;
+                let who = self.who();
                 let blow = Fault::Blow(self.tolerant(), Blow::VolumeDeleted(who));
                 self.destroyed(blow)
             }
@@ -170,6 +177,8 @@ impl Plan {
 
     /// What happens around a blow that destroys data: before it only what happens to the operator.
     fn destroyed(&mut self, blow: Fault) -> Vec<Fault> {
+        let seeds =
+            matches!(blow, Fault::Blow(_, Blow::DataWiped(Who::Seed) | Blow::VolumeDeleted(Who::Seed)));
         let mut faults = vec![blow];
         if self.one_in(2) {
             let trouble = self.trouble();
@@ -177,6 +186,8 @@ impl Plan {
             faults.insert(usize::from(!first), Fault::Trouble(trouble));
         }
         match self.number(6) {
+            // The other seed is still to come, and its cluster is to keep its size until then.
+            _ if seeds => {}
             0..=1 => faults.push(self.work()),
             2 => faults.push(self.lasting()),
             _ => {}
