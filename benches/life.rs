@@ -1,5 +1,5 @@
 //! What it costs to keep clusters on a real Kubernetes: growing, shrinking with the leader among those who leave,
-//! pausing, rolling, losing a member in memory, and being left alone.
+//! pausing, rolling under a client that writes, losing a member's data, and being left alone.
 //!
 //! Run as `make bench-life`. `BENCH_REST_MINUTES` sets how long the clusters are left alone (10), `BENCH_RUNS`
 //! how often one grows and shrinks (3).
@@ -17,9 +17,10 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams};
 use serde_json::{Value, json};
+use stage::client::Writer;
 use stage::figures::{Table, Unit, list, median};
 use stage::process::load;
-use stage::{Clusters, Stage, VERSION, number, say};
+use stage::{Clusters, Stage, VERSION, data, number, say};
 
 /// Clusters that are left alone.
 const FLEET: u32 = 12;
@@ -76,10 +77,12 @@ async fn grow_and_shrink(stage: &Stage, table: &mut Table) -> Result<()> {
     Ok(())
 }
 
-/// A pause and its end, a changed spec on its way to three members, and a member in memory that loses its Pod.
+/// A pause and its end, a changed spec on its way to three members, a data directory that is wiped, and a member in memory
+/// that loses its Pod.
 async fn through_life(stage: &Stage, table: &mut Table) -> Result<()> {
     let runs = number("BENCH_RUNS", 3).max(1);
-    let (mut resumed, mut rolled, mut lost) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut resumed, mut rolled, mut wiped, mut lost) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut writes = Vec::new();
     for run in 1..=runs {
         let clusters = Clusters::none(stage, "life").await?;
         clusters.ready("db", 3, clusters.apply("db", 3).await?).await?;
@@ -89,21 +92,50 @@ async fn through_life(stage: &Stage, table: &mut Table) -> Result<()> {
         resumed.push(clusters.ready("db", 3, clusters.scale("db", 3).await?).await?);
         tokio::time::sleep(SETTLE).await;
         let resources = json!({"resources": {"requests": {"cpu": "60m", "memory": "96Mi"}}});
+        let writer = Writer::start(&clusters, "db").await?;
         rolled.push(clusters.ready("db", 3, clusters.edit("db", resources).await?).await?);
+        writes.push(writer.done());
+        drop(writer);
+        tokio::time::sleep(SETTLE).await;
+        wiped.push(wipe(stage, &clusters).await?);
         lost.push(lose_memory(&clusters).await?);
         clusters.clear().await?;
-        let shown = [&resumed, &rolled, &lost].map(|times| list(&times[times.len() - 1..]));
+        let shown = [&resumed, &rolled, &wiped, &lost].map(|times| list(&times[times.len() - 1..]));
         say(&format!(
-            "run {run} of {runs}: resumed in {} s, rolled in {} s, a member in memory replaced in {} s",
-            shown[0], shown[1], shown[2]
+            "run {run} of {runs}: resumed in {} s, rolled in {} s, a wiped member replaced in {} s, one in memory in {} s",
+            shown[0], shown[1], shown[2], shown[3]
         ));
     }
     table.time(format!("resume from a pause to three, median of {runs}"), 18.0, median(&resumed));
     table.time(format!("roll three members, median of {runs}"), 30.0, median(&rolled));
+    let failed = writes.iter().map(|w| w.failed).sum::<u32>();
+    table.add(format!("writes in {runs} rolls that failed twice"), 0.0, f64::from(failed), Unit::Count);
+    table.time(format!("replace a wiped member, median of {runs}"), 30.0, median(&wiped));
     table.time(format!("replace a member in memory, median of {runs}"), 8.0, median(&lost));
-    let (resumed, rolled, lost) = (list(&resumed), list(&rolled), list(&lost));
-    table.note(format!("\ntimes in seconds: resume {resumed}; roll {rolled}; memory {lost}"));
+    let (resumed, rolled, wiped, lost) = (list(&resumed), list(&rolled), list(&wiped), list(&lost));
+    table.note(format!("\ntimes in seconds: resume {resumed}; roll {rolled}; wiped {wiped}; memory {lost}"));
+    table.note(format!("writes in each roll: {writes:?}"));
     Ok(())
+}
+
+/// How long three members are not three after the data directory of one that follows was wiped.
+async fn wipe(stage: &Stage, clusters: &Clusters) -> Result<Duration> {
+    let leader = leader(stage, clusters, "db").await?;
+    let of_db = ListParams::default().labels(&format!("{}=db", labels::CLUSTER));
+    let all = clusters.api::<EtcdMember>().list(&of_db).await.context("listing EtcdMembers")?.items;
+    let victim = all.iter().map(|m| m.name_any()).find(|name| *name != leader);
+    let victim = victim.ok_or_else(|| Error::new("nobody follows"))?;
+    data::wipe(&victim);
+    replaced(clusters, "db", &victim, Instant::now()).await
+}
+
+/// How long after `since` the member of this name is gone and the cluster has three voters again.
+async fn replaced(clusters: &Clusters, cluster: &str, victim: &str, since: Instant) -> Result<Duration> {
+    let gone =
+        |member: Option<&EtcdMember>| member.is_none().then_some(()).ok_or_else(|| "it is there".to_owned());
+    let what = "the member that lost its data is gone";
+    object(clusters.api::<EtcdMember>(), victim, what, Duration::from_secs(120), gone).await?;
+    clusters.ready(cluster, 3, since).await
 }
 
 /// How long three members in memory are not three after one Pod was deleted.
@@ -116,18 +148,14 @@ async fn lose_memory(clusters: &Clusters) -> Result<Duration> {
     };
     clusters.ready("mem", 3, clusters.apply_spec("mem", spec).await?).await?;
     tokio::time::sleep(SETTLE).await;
-    let members = clusters.api::<EtcdMember>();
     let of_mem = ListParams::default().labels(&format!("{}=mem", labels::CLUSTER));
-    let all = members.list(&of_mem).await.context("listing EtcdMembers")?.items;
+    let all = clusters.api::<EtcdMember>().list(&of_mem).await.context("listing EtcdMembers")?.items;
     // The youngest follows.
     let youngest = all.iter().max_by_key(|m| (m.creation_timestamp(), m.name_any()));
     let victim = youngest.map(|m| m.name_any()).ok_or_else(|| Error::new("there is no member"))?;
     let since = Instant::now();
     clusters.api::<Pod>().delete(&victim, &DeleteParams::default()).await.context("deleting a Pod")?;
-    let gone =
-        |member: Option<&EtcdMember>| member.is_none().then_some(()).ok_or_else(|| "it is there".to_owned());
-    object(members, &victim, "the member that lost its Pod is gone", Duration::from_secs(120), gone).await?;
-    clusters.ready("mem", 3, since).await
+    replaced(clusters, "mem", &victim, since).await
 }
 
 /// Shrinks from five to three, and the leader is the one whose deletion was asked for.

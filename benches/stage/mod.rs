@@ -5,7 +5,29 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each bench uses a part of it")]
 
+pub mod client;
+#[allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "the tests' own: what cannot be done ends the run"
+)]
+#[path = "../../tests/support/data.rs"]
+pub mod data;
 pub mod figures;
+#[allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "the tests' own: what cannot be done ends the run"
+)]
+#[path = "../../tests/support/frozen.rs"]
+pub mod frozen;
+#[allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "the tests' own: what cannot be done ends the run"
+)]
+#[path = "../../tests/support/history.rs"]
+pub mod history;
 pub mod process;
 
 use std::path::PathBuf;

@@ -4,23 +4,24 @@ use std::time::Duration;
 
 use etcd_operator_api::{EtcdMember, labels, names};
 use etcd_operator_testbed::control::{Order, order};
-use etcd_operator_testbed::{Node, Partition, eventually};
+use etcd_operator_testbed::{Node, Partition};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
-use kube::api::{DeleteParams, EvictParams, ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use crate::blows::{Blow, Fault, Lasting, Trouble, Who};
+use crate::drain::{Answer, Drain, evict};
 use crate::figures::say;
+use crate::losses;
 use crate::operators::Asleep;
-use crate::plan::{Blow, CLUSTERS, Fault, Lasting, Trouble, Who};
+use crate::plan::CLUSTERS;
 use crate::support::frozen::{self, Frozen};
 use crate::support::{Scene, etcd};
 use crate::world::World;
 
-/// Until a volume that is deleted with its Pod is gone.
-const VOLUME_GONE: Duration = Duration::from_secs(90);
 /// How often a node is started, if it does not stay up.
 const NODE_STARTS: usize = 20;
 /// After this long a node that was started counts as back.
@@ -38,6 +39,8 @@ enum Undo {
     Partition(Partition),
     Frozen(Frozen),
     Node(Node),
+    Drain(Drain),
+    Pause(usize),
     Operator { asleep: Box<Asleep>, then: Duration },
     Link,
 }
@@ -78,6 +81,12 @@ impl Begun {
             Undo::Partition(partition) => partition.heal().map_err(text)?,
             Undo::Frozen(frozen) => drop(frozen),
             Undo::Node(node) => bring_back(world, &node).await?,
+            Undo::Drain(drain) => say(&drain.end().await?),
+            Undo::Pause(cluster) => {
+                let replicas = world.wanted[cluster].replicas;
+                say(&format!("{} scaled to {replicas}", CLUSTERS[cluster]));
+                world.scene.scale(CLUSTERS[cluster], replicas).await;
+            }
             Undo::Link => world.operators.cut(false),
             Undo::Operator { asleep, then } => {
                 world.operators.take_over(&world.scene).await?;
@@ -171,6 +180,15 @@ async fn last(world: &mut World, lasting: Lasting, time: Duration) -> Result<Out
             node.kill_kubelet().await.map_err(text)?;
             (format!("kubelet of {} lost", node.name()), Undo::Node(node))
         }
+        Lasting::Drained(number) => {
+            let node = nth(scene.testbed.nodes(), number).name();
+            let undo = Undo::Drain(Drain::begin(scene, node.clone()).await?);
+            (format!("{node} drained"), undo)
+        }
+        Lasting::Paused(cluster) => {
+            scene.scale(CLUSTERS[cluster], 0).await;
+            (format!("{} paused", CLUSTERS[cluster]), Undo::Pause(cluster))
+        }
         Lasting::OperatorCutOff => {
             world.operators.cut(true);
             ("operator cut off from the API server".to_owned(), Undo::Link)
@@ -215,8 +233,9 @@ async fn strike(scene: &Scene, cluster: &str, blow: Blow) -> Result<Outcome, Str
         }
         Blow::PodEvicted(who) => {
             let Some((pod, role)) = choose(scene, cluster, who).await else { return Ok(Outcome::Nothing) };
-            say(&format!("Pod of {role}{} evicted", named(&pod)));
-            gone(scene.api::<Pod>().evict(&pod.name_any(), &EvictParams::default()).await)?;
+            let answer = evict(&scene.api(), &pod.name_any()).await?;
+            let kept = if answer == Answer::NotNow { ": not now" } else { "" };
+            say(&format!("Pod of {role}{} evicted{kept}", named(&pod)));
         }
         Blow::AllPodsDeleted => {
             say(&format!("all Pods of {cluster} deleted"));
@@ -259,33 +278,19 @@ async fn strike(scene: &Scene, cluster: &str, blow: Blow) -> Result<Outcome, Str
                 patch::<Service>(scene, &service(cluster, client), none(labels::CLUSTER)).await?;
             }
         }
-        Blow::VolumeLost(n) => {
-            let Some((pod, role)) = choose(scene, cluster, Who::Nth(n)).await else {
-                return Ok(Outcome::Nothing);
-            };
-            let (name, volume) = (pod.name_any(), names::pvc(&pod.name_any()));
-            say(&format!("volume and Pod of {role}{} deleted, then its EtcdMember", named(&pod)));
-            delete::<PersistentVolumeClaim>(scene, &volume).await?;
-            delete::<Pod>(scene, &name).await?;
-            let what = format!("PVC {volume} gone");
-            eventually(&what, VOLUME_GONE, async || {
-                let found = scene.api::<PersistentVolumeClaim>().get_opt(&volume).await;
-                if found.map_err(|e| e.to_string())?.is_none() {
-                    Ok(())
-                } else {
-                    Err("it is there".to_owned())
-                }
-            })
-            .await
-            .map_err(|e| e.to_string())?;
-            delete::<EtcdMember>(scene, &name).await?;
+        Blow::DataWiped(who) => return Ok(losses::wipe(scene, cluster, who).await),
+        Blow::VolumeDeleted(who) => return losses::delete_volume(scene, cluster, who).await,
+        Blow::VolumeLost(n) => return losses::lose(scene, cluster, Who::Nth(n)).await,
+        Blow::Edited(edit) => {
+            say(&format!("spec of {cluster} edited: {}", edit.patch()));
+            scene.edit(cluster, json!({"spec": edit.patch()})).await;
         }
     }
     Ok(Outcome::Done)
 }
 
 /// The Pods of a cluster that are not on their way out, by name.
-async fn pods(scene: &Scene, cluster: &str) -> Vec<Pod> {
+pub(crate) async fn pods(scene: &Scene, cluster: &str) -> Vec<Pod> {
     let prefix = format!("{cluster}-");
     let all = scene.api::<Pod>().list(&ListParams::default()).await.unwrap().items;
     let mut pods: Vec<Pod> = all.into_iter().filter(|p| p.name_any().starts_with(&prefix)).collect();
@@ -295,11 +300,11 @@ async fn pods(scene: &Scene, cluster: &str) -> Vec<Pod> {
 }
 
 /// A Pod, and what it is beside its name. Without a leader the first one by name.
-async fn choose(scene: &Scene, cluster: &str, who: Who) -> Option<(Pod, &'static str)> {
+pub(crate) async fn choose(scene: &Scene, cluster: &str, who: Who) -> Option<(Pod, &'static str)> {
     let pods = pods(scene, cluster).await;
     let leader = match who {
         Who::Leader => etcd::leader(scene, cluster).await.ok(),
-        Who::Nth(_) => None,
+        Who::Nth(_) | Who::Seed => None,
     };
     if let Some((leader, _)) = leader
         && let Some(pod) = pods.iter().find(|p| p.name_any() == leader)
@@ -310,7 +315,7 @@ async fn choose(scene: &Scene, cluster: &str, who: Who) -> Option<(Pod, &'static
     pods.get(n % pods.len().max(1)).cloned().map(|pod| (pod, ""))
 }
 
-fn named(pod: &Pod) -> String {
+pub(crate) fn named(pod: &Pod) -> String {
     let node = pod.spec.as_ref().and_then(|s| s.node_name.as_deref()).unwrap_or("no node");
     format!("{} on {node}", pod.name_any())
 }
@@ -324,7 +329,7 @@ fn service(cluster: &str, client: bool) -> String {
     if client { names::client_service(cluster) } else { names::headless_service(cluster) }
 }
 
-async fn delete<K>(scene: &Scene, name: &str) -> Result<(), String>
+pub(crate) async fn delete<K>(scene: &Scene, name: &str) -> Result<(), String>
 where
     K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Clone

@@ -14,12 +14,16 @@
     reason = "a run ends at its first surprise, and its output is for people"
 )]
 
+mod blows;
 mod client;
+mod drain;
 mod faults;
 mod figures;
+mod losses;
 mod operators;
 mod plan;
 mod post_mortem;
+mod spec;
 #[path = "../support/mod.rs"]
 mod support;
 mod world;
@@ -53,7 +57,7 @@ async fn run(seed: u64, time: Duration) -> ExitCode {
     let end = Instant::now() + time;
     let mut plan = Plan::new(seed);
     say("three clusters form");
-    let mut world = match World::form(plan.wanted).await {
+    let mut world = match World::form(plan.wanted.clone()).await {
         Ok(world) => world,
         Err(error) => {
             println!("FAILED: {error}");
@@ -100,10 +104,12 @@ async fn rounds(
         let round = plan.round();
         let kinds: Vec<_> = round.iter().map(|(_, fault)| fault.kind()).collect();
         say(&format!("round {}: {}", figures.rounds + 1, kinds.join(", ")));
+        world.wanted = plan.wanted.clone();
         let kinds = disturb(world, round).await?;
-        let after = world.heal(plan.wanted).await?;
+        let after = world.heal().await?;
         world.check().await?;
-        say(&format!("whole again after {:.1} s, with {:?} members", after.as_secs_f32(), plan.wanted));
+        let members = world.wanted.each_ref().map(|wanted| (wanted.replicas, wanted.version()));
+        say(&format!("whole again after {:.1} s, with {members:?}", after.as_secs_f32()));
         figures.healed(&kinds, after);
         if figures.rounds.is_multiple_of(TRACE_EVERY) {
             world.trace()?;
@@ -116,8 +122,8 @@ async fn rounds(
     }
     Ok(summary
         + "checked: nothing acknowledged is missing and every read was right; HashKV is equal on all members; members,\n\
-           EtcdMembers, Pods and volumes match one to one; the wanted voters and no learner; never two changes in flight;\n\
-           no actor failed")
+           EtcdMembers, Pods and volumes match one to one; the wanted voters and no learner; version, resources, options,\n\
+           labels and annotations as the specs say; never two changes in flight; no actor failed")
 }
 
 /// Lets everything of a round happen, and ends what lasts. Returns the kinds of what happened: somebody who was to be

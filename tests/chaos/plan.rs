@@ -1,188 +1,260 @@
-//! What is done in each round, drawn from the seed. Knows nothing of the clusters but how many members each should
-//! have: who exactly is hit is found out when it happens. Pure.
+//! What is done in each round, drawn from the seed. Knows nothing of the clusters but what the spec of each should say:
+//! who exactly is hit is found out when it happens. Pure.
+//!
+//! In the first two rounds a seed loses its data, once in each way: two clusters still have theirs and bear the loss, which
+//! later nobody can be sure of. Then every second round has a theme. They come in an order of their own until each was
+//! there, so that no run of some length goes without one. The other rounds are whatever the seed says.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use etcd_operator_failpoints::{Effect, Moment};
 use rand::rngs::StdRng;
-use rand::seq::IndexedRandom as _;
+use rand::seq::{IndexedRandom as _, SliceRandom as _};
 use rand::{Rng as _, SeedableRng as _};
+
+use crate::blows::{Blow, Fault, Lasting, Trouble, Who};
+use crate::spec::{Edit, Spec};
 
 /// The three clusters. No name begins with another: that is how their Pods and log lines are told apart.
 pub(crate) const CLUSTERS: [&str; 3] = ["red", "green", "blue"];
 
-/// How many members each has at first.
-const FIRST: [i32; 3] = [3, 1, 2];
 /// The sizes that are asked for.
 const SIZES: [i32; 5] = [1, 2, 3, 4, 5];
 /// At least one cluster has a quorum that outlives a member.
 const TOLERANT: i32 = 3;
-
-/// One member of a cluster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Who {
-    /// The leader.
-    Leader,
-    /// The n-th by name, counted round and round.
-    Nth(usize),
-}
-
-/// Something that happens to one cluster at one moment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Blow {
-    /// The number of members is changed.
-    Scaled(i32),
-    /// The same, and after a moment another one.
-    MindChanged(i32, Duration, i32),
-    /// An EtcdMember is deleted.
-    MemberDeleted(Who),
-    /// Two EtcdMembers are deleted in the same second, one of them the leader's.
-    TwoMembersDeleted(usize),
-    /// A Pod is deleted.
-    PodDeleted(Who),
-    /// A Pod is evicted.
-    PodEvicted(Who),
-    /// Every Pod is deleted at once.
-    AllPodsDeleted,
-    /// A container is killed.
-    ContainerKilled(Who),
-    /// A person gives a Service another selector and other ports.
-    ServiceEdited {
-        /// The client Service, or the headless one.
-        client: bool,
-    },
-    /// A Service is deleted.
-    ServiceDeleted {
-        /// The client Service, or the headless one.
-        client: bool,
-    },
-    /// The labels that selectors and adoption stand on are taken off a Pod, its volume, and the Services.
-    LabelsStripped(Who),
-    /// A volume is deleted with its Pod, and then a person deletes the EtcdMember.
-    VolumeLost(usize),
-}
-
-/// Something that lasts, and then ends by itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lasting {
-    /// No other Pod reaches this member, and it reaches none.
-    CutOff(usize, Who),
-    /// This member's process stands still.
-    StandsStill(usize, Who),
-    /// A node of the three loses its power.
-    NodeLost(usize),
-    /// A node's kubelet does not run; its containers go on.
-    KubeletLost(usize),
-    /// Packets between the operator and the API server are lost.
-    OperatorCutOff,
-}
-
-/// Something that happens to the operator. At most one in a round.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Trouble {
-    /// It is killed and comes back.
-    Killed {
-        /// As the same Pod, which resumes its Lease, or as another one, which has to wait for it.
-        same: bool,
-    },
-    /// It ends at the first of these points, in its next life at the next one; those with `lost` only lose an answer.
-    Failpoints(Vec<String>),
-    /// It stands still until a second operator has taken its Lease, and then for this long.
-    Frozen(Duration),
-    /// It is asked to end while a second one waits.
-    HandsOver,
-}
-
-/// A fault.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// To the cluster with this number.
-    Blow(usize, Blow),
-    /// For this long.
-    Lasting(Lasting, Duration),
-    /// To the operator.
-    Trouble(Trouble),
-}
-
-impl Fault {
-    /// What the summary counts it as.
-    pub(crate) fn kind(&self) -> &'static str {
-        match self {
-            Fault::Blow(_, blow) => match blow {
-                Blow::Scaled(_) => "scaled",
-                Blow::MindChanged(..) => "scaled, and a change of mind",
-                Blow::MemberDeleted(Who::Leader) => "leader's EtcdMember deleted",
-                Blow::MemberDeleted(_) => "EtcdMember deleted",
-                Blow::TwoMembersDeleted(_) => "two EtcdMembers deleted",
-                Blow::PodDeleted(Who::Leader) => "leader's Pod deleted",
-                Blow::PodDeleted(_) => "Pod deleted",
-                Blow::PodEvicted(_) => "Pod evicted",
-                Blow::AllPodsDeleted => "all Pods of a cluster deleted",
-                Blow::ContainerKilled(Who::Leader) => "leader's container killed",
-                Blow::ContainerKilled(_) => "container killed",
-                Blow::ServiceEdited { .. } => "Service edited",
-                Blow::ServiceDeleted { .. } => "Service deleted",
-                Blow::LabelsStripped(_) => "labels stripped",
-                Blow::VolumeLost(_) => "volume lost, member replaced",
-            },
-            Fault::Lasting(lasting, _) => match lasting {
-                Lasting::CutOff(_, Who::Leader) => "leader cut off from its peers",
-                Lasting::CutOff(..) => "member cut off from its peers",
-                Lasting::StandsStill(_, Who::Leader) => "leader stands still",
-                Lasting::StandsStill(..) => "member stands still",
-                Lasting::NodeLost(_) => "node lost",
-                Lasting::KubeletLost(_) => "kubelet lost",
-                Lasting::OperatorCutOff => "operator cut off from the API server",
-            },
-            Fault::Trouble(trouble) => match trouble {
-                Trouble::Killed { .. } => "operator killed",
-                Trouble::Failpoints(_) => "operator at failpoints",
-                Trouble::Frozen(_) => "operator frozen until another has its Lease",
-                Trouble::HandsOver => "operator hands over",
-            },
-        }
-    }
-}
+/// Numbers for edits: etcd keeps at most 100 files of a kind, and with fewer than these a slow member may be cut off.
+const FIRST_EDIT: u32 = 10;
+/// How many edits have a number of their own before the first one comes again.
+const EDITS: u32 = 90;
 
 /// One round: faults, and the pause before each.
 pub(crate) type Round = Vec<(Duration, Fault)>;
 
+/// What a round is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Theme {
+    Wiped,
+    VolumeDeleted,
+    VolumeLost,
+    Drained,
+    Edited,
+    Rolled,
+    Upgraded,
+    Paused,
+}
+
+/// All of them, and twice what is hard.
+const THEMES: [Theme; 11] = [
+    Theme::Wiped,
+    Theme::Wiped,
+    Theme::VolumeDeleted,
+    Theme::VolumeLost,
+    Theme::Drained,
+    Theme::Drained,
+    Theme::Edited,
+    Theme::Rolled,
+    Theme::Rolled,
+    Theme::Upgraded,
+    Theme::Paused,
+];
+
+/// What a roll does to the world, beside which an operator may end.
+const ROLLING: [Effect; 6] = [
+    Effect::PatchMember,
+    Effect::EvictPod,
+    Effect::CreatePod,
+    Effect::PatchPod,
+    Effect::MoveLeader,
+    Effect::MemberStatus,
+];
+
 /// Draws the rounds.
 pub(crate) struct Plan {
     random: StdRng,
-    /// How many members each cluster should have.
-    pub(crate) wanted: [i32; 3],
+    /// What the spec of each cluster should say.
+    pub(crate) wanted: [Spec; 3],
+    /// Themes that are to come, the next one last.
+    themes: Vec<Theme>,
+    rounds: usize,
+    edits: u32,
+    /// How the seeds lose their data, the next one last.
+    opening: Vec<Blow>,
+    /// The cluster that goes to another version in this round, which no other edit may stop.
+    moving: Option<usize>,
 }
 
 impl Plan {
     /// The plan of this seed.
     pub(crate) fn new(seed: u64) -> Self {
-        Self { random: StdRng::seed_from_u64(seed), wanted: FIRST }
+        let mut random = StdRng::seed_from_u64(seed);
+        let mut opening = vec![Blow::DataWiped(Who::Seed), Blow::VolumeDeleted(Who::Seed)];
+        opening.shuffle(&mut random);
+        Self {
+            random,
+            opening,
+            wanted: [0, 1, 2].map(Spec::first),
+            themes: Vec::new(),
+            rounds: 0,
+            edits: 0,
+            moving: None,
+        }
     }
 
     /// The next round.
     pub(crate) fn round(&mut self) -> Round {
-        let mut faults = Vec::new();
-        // A volume is only destroyed when nothing else is wrong, so that a majority of them always stays.
-        if self.one_in(14)
-            && let Some(cluster) = self.tolerant()
-        {
-            return vec![(Duration::ZERO, Fault::Blow(cluster, Blow::VolumeLost(self.number(60))))];
+        self.rounds += 1;
+        self.moving = None;
+        let faults = if let Some(blow) = self.opening.pop() {
+            let blow = Fault::Blow(self.tolerant(), blow);
+            self.destroyed(blow)
+        } else if self.rounds.is_multiple_of(2) {
+            self.anything()
+        } else {
+            self.theme()
+        };
+        faults.into_iter().map(|fault| (self.pause(), fault)).collect()
+    }
+
+    fn theme(&mut self) -> Vec<Fault> {
+        if self.themes.is_empty() {
+            self.themes = THEMES.to_vec();
+            self.themes.shuffle(&mut self.random);
         }
+        let theme = self.themes.pop().unwrap_or(Theme::Edited);
+        let cluster = self.number(3);
+        match theme {
+            // A person's part in it takes as long as Kubernetes does, and nothing is looked after meanwhile.
+            Theme::VolumeLost => {
+                let blow = Blow::VolumeLost(self.number(60));
+                vec![Fault::Blow(self.tolerant(), blow)]
+            }
+            Theme::Wiped => {
+                let who = self.who();
+                let blow = Fault::Blow(self.tolerant(), Blow::DataWiped(who));
+                self.destroyed(blow)
+            }
+            Theme::VolumeDeleted => {
+                let who = self.who();
+                let blow = Fault::Blow(self.tolerant(), Blow::VolumeDeleted(who));
+                self.destroyed(blow)
+            }
+            Theme::Drained => {
+                let drain = Fault::Lasting(Lasting::Drained(self.number(3)), self.millis(5_000, 60_000));
+                let mut faults = vec![drain];
+                if self.one_in(3) {
+                    let trouble = self.trouble();
+                    faults.push(Fault::Trouble(trouble));
+                }
+                if self.one_in(3) {
+                    faults.push(self.work());
+                }
+                faults
+            }
+            Theme::Edited => (0..1 + self.number(3))
+                .map(|_| {
+                    let cluster = self.number(3);
+                    let edit = self.edit(cluster);
+                    self.edited(cluster, edit)
+                })
+                .collect(),
+            Theme::Rolled => {
+                let cluster = if self.one_in(4) { cluster } else { self.tolerant() };
+                self.rolled(cluster)
+            }
+            Theme::Upgraded => self.upgraded(),
+            Theme::Paused => {
+                let pause = Fault::Lasting(Lasting::Paused(cluster), self.millis(1_000, 60_000));
+                let mut faults = vec![pause];
+                if self.one_in(2) {
+                    let more = if self.one_in(2) { Fault::Trouble(self.trouble()) } else { self.work() };
+                    faults.push(more);
+                }
+                faults
+            }
+        }
+    }
+
+    /// What happens around a blow that destroys data: before it only what happens to the operator.
+    fn destroyed(&mut self, blow: Fault) -> Vec<Fault> {
+        let seeds =
+            matches!(blow, Fault::Blow(_, Blow::DataWiped(Who::Seed) | Blow::VolumeDeleted(Who::Seed)));
+        let mut faults = vec![blow];
+        if self.one_in(2) {
+            let trouble = self.trouble();
+            let first = matches!(trouble, Trouble::Failpoints(_) | Trouble::Frozen(_));
+            faults.insert(usize::from(!first), Fault::Trouble(trouble));
+        }
+        match self.number(6) {
+            // The other seed is still to come, and its cluster is to keep its size until then.
+            _ if seeds => {}
+            0..=1 => faults.push(self.work()),
+            2 => faults.push(self.lasting()),
+            _ => {}
+        }
+        faults
+    }
+
+    /// An edit that needs other Pods, and an operator that ends in the middle of it.
+    fn rolled(&mut self, cluster: usize) -> Vec<Fault> {
+        let mut faults = Vec::new();
+        if self.wanted[cluster].on_delete {
+            faults.push(self.edited(cluster, Edit::Strategy { on_delete: false }));
+        }
+        let (number, resources) = (self.fresh(), self.one_in(2));
+        let edit = if resources { Edit::Resources(number) } else { Edit::Tuning(number) };
+        faults.push(self.edited(cluster, edit));
+        let trouble = self.in_the_middle();
+        let first = matches!(trouble, Trouble::Failpoints(_));
+        faults.insert(if first { 0 } else { faults.len() }, Fault::Trouble(trouble));
+        faults
+    }
+
+    /// A step to the next minor, or a roll when every cluster has had its own.
+    fn upgraded(&mut self) -> Vec<Fault> {
+        let steps = (0..3).filter_map(|n| Some((n, self.wanted[n].upgrade()?)));
+        let steps: Vec<(usize, Edit)> = steps.collect();
+        let Some(&(cluster, step)) = steps.choose(&mut self.random) else {
+            let cluster = self.tolerant();
+            return self.rolled(cluster);
+        };
+        self.moving = Some(cluster);
+        let mut faults = vec![self.edited(cluster, step)];
+        if self.one_in(2) {
+            let trouble = self.in_the_middle();
+            let first = matches!(trouble, Trouble::Failpoints(_));
+            faults.insert(usize::from(!first), Fault::Trouble(trouble));
+        }
+        if self.one_in(3) {
+            faults.push(self.work());
+        }
+        faults
+    }
+
+    /// The operator ends while it rolls.
+    fn in_the_middle(&mut self) -> Trouble {
+        if self.one_in(2) {
+            return Trouble::Killed { same: !self.one_in(4) };
+        }
+        let mut points = self.failpoints();
+        let effect = ROLLING.choose(&mut self.random).copied().unwrap_or(Effect::EvictPod);
+        let moment = if self.one_in(2) { Moment::Before } else { Moment::After };
+        points.insert(0, format!("{}:{}", effect.name(), moment.name()));
+        Trouble::Failpoints(points)
+    }
+
+    fn anything(&mut self) -> Vec<Fault> {
+        let mut faults = Vec::new();
         if self.one_in(3) {
             let trouble = self.trouble();
             // A point is only reached by an operator that has something to do.
             let idle =
                 !matches!(trouble, Trouble::Killed { .. } | Trouble::Failpoints(_) | Trouble::Frozen(_));
             let first = matches!(trouble, Trouble::Failpoints(_) | Trouble::Frozen(_)) || self.one_in(2);
-            let work = self.work();
-            faults = vec![Fault::Trouble(trouble), work];
-            if !first {
-                faults.reverse();
-            }
-            if idle && self.one_in(2) {
-                faults.retain(|f| matches!(f, Fault::Trouble(_)));
+            faults.push(Fault::Trouble(trouble));
+            if !idle || self.one_in(2) {
+                let work = self.work();
+                faults.insert(usize::from(first), work);
             }
         }
         let more = if faults.is_empty() { 1 } else { 0 } + self.number(3).saturating_sub(self.number(2));
@@ -191,7 +263,7 @@ impl Plan {
             let fault = if !lasts && self.one_in(3) { self.lasting() } else { self.work() };
             faults.push(fault);
         }
-        faults.into_iter().map(|fault| (self.pause(), fault)).collect()
+        faults
     }
 
     fn number(&mut self, below: usize) -> usize {
@@ -216,25 +288,47 @@ impl Plan {
     }
 
     /// A cluster that bears the loss of a member.
-    fn tolerant(&mut self) -> Option<usize> {
-        let able: Vec<usize> = (0..3).filter(|n| self.wanted[*n] >= TOLERANT).collect();
-        able.choose(&mut self.random).copied()
+    fn tolerant(&mut self) -> usize {
+        let able: Vec<usize> = (0..3).filter(|n| self.wanted[*n].replicas >= TOLERANT).collect();
+        able.choose(&mut self.random).copied().unwrap_or_default()
     }
 
     /// Another size for this cluster, such that one of the three is tolerant.
     fn size(&mut self, cluster: usize) -> i32 {
-        let others = (0..3).any(|n| n != cluster && self.wanted[n] >= TOLERANT);
-        let now = self.wanted[cluster];
+        let others = (0..3).any(|n| n != cluster && self.wanted[n].replicas >= TOLERANT);
+        let now = self.wanted[cluster].replicas;
         let able: Vec<i32> = SIZES.into_iter().filter(|n| *n != now && (others || *n >= TOLERANT)).collect();
         let size = able.choose(&mut self.random).copied().unwrap_or(now);
-        self.wanted[cluster] = size;
+        self.wanted[cluster].replicas = size;
         size
+    }
+
+    /// A number that no edit had before.
+    fn fresh(&mut self) -> u32 {
+        self.edits += 1;
+        FIRST_EDIT + self.edits % EDITS
+    }
+
+    /// An edit of this cluster's spec. One that goes to another version is left to the operator, or it would not arrive.
+    fn edit(&mut self, cluster: usize) -> Edit {
+        let number = self.fresh();
+        match self.number(if self.moving == Some(cluster) { 7 } else { 9 }) {
+            0..=1 => Edit::Resources(number),
+            2..=3 => Edit::Tuning(number),
+            4..=6 => Edit::Metadata(number),
+            _ => Edit::Strategy { on_delete: !self.wanted[cluster].on_delete },
+        }
+    }
+
+    fn edited(&mut self, cluster: usize, edit: Edit) -> Fault {
+        self.wanted[cluster].edited(edit);
+        Fault::Blow(cluster, Blow::Edited(edit))
     }
 
     fn work(&mut self) -> Fault {
         let cluster = self.number(3);
         let client = self.one_in(2);
-        let blow = match self.number(22) {
+        let blow = match self.number(25) {
             0..=4 => Blow::Scaled(self.size(cluster)),
             5..=6 => {
                 let (first, after) = (self.size(cluster), self.millis(50, 1_000));
@@ -248,6 +342,10 @@ impl Plan {
             16..=17 => Blow::ContainerKilled(self.who()),
             18 => Blow::ServiceEdited { client },
             19 => Blow::ServiceDeleted { client },
+            20..=22 => {
+                let edit = self.edit(cluster);
+                return self.edited(cluster, edit);
+            }
             _ => Blow::LabelsStripped(self.who()),
         };
         Fault::Blow(cluster, blow)
@@ -256,12 +354,14 @@ impl Plan {
     fn lasting(&mut self) -> Fault {
         let (cluster, who, node) = (self.number(3), self.who(), self.number(3));
         // Short ones end before anybody has noticed, long ones after everybody has drawn conclusions.
-        let (lasting, from, to) = match self.number(9) {
+        let (lasting, from, to) = match self.number(11) {
             0..=2 => (Lasting::CutOff(cluster, Who::Leader), 1_000, 30_000),
             3 => (Lasting::CutOff(cluster, who), 1_000, 30_000),
             4 => (Lasting::StandsStill(cluster, who), 1_000, 30_000),
             5..=6 => (Lasting::NodeLost(node), 1_000, 75_000),
             7 => (Lasting::KubeletLost(node), 1_000, 75_000),
+            8 => (Lasting::Drained(node), 1_000, 60_000),
+            9 => (Lasting::Paused(cluster), 1_000, 30_000),
             _ => (Lasting::OperatorCutOff, 1_000, 30_000),
         };
         Fault::Lasting(lasting, self.millis(from, to))

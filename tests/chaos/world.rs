@@ -7,13 +7,15 @@ use etcd_operator_testbed::eventually;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::ListParams;
+use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use crate::client::Client;
 use crate::operators::Operators;
 use crate::plan::CLUSTERS;
+use crate::spec::Spec;
 use crate::support::converged::check;
-use crate::support::{Scene, etcd, trace};
+use crate::support::{Scene, etcd, reached, spec, trace};
 
 /// Five members that come and go one by one, Pods whose kubelet starts them again after longer and longer pauses,
 /// and a machine that has other things to do: whatever is not whole after this long does not become so by itself.
@@ -30,24 +32,29 @@ pub(crate) struct World {
     pub(crate) scene: Scene,
     pub(crate) operators: Operators,
     pub(crate) clients: Vec<Client>,
+    /// What the spec of each cluster should say when what has begun is over.
+    pub(crate) wanted: [Spec; 3],
     cluster_ids: Vec<Option<String>>,
     /// How much of the operators' log was looked through.
     read: usize,
 }
 
 impl World {
-    /// Three clusters of these sizes, with a client each.
+    /// Three clusters of these specs, with a client each.
     ///
     /// # Errors
     /// They do not form.
-    pub(crate) async fn form(wanted: [i32; 3]) -> Result<Self, String> {
+    pub(crate) async fn form(wanted: [Spec; 3]) -> Result<Self, String> {
         let mut scene = Scene::without_operator("chaos").await;
         let operators = Operators::start(&mut scene).await;
-        for (cluster, replicas) in CLUSTERS.into_iter().zip(wanted) {
-            scene.cluster(cluster, replicas).await;
+        for (cluster, wanted) in CLUSTERS.into_iter().zip(&wanted) {
+            let version = wanted.version().to_owned();
+            let cluster = spec::cluster_with(cluster, wanted.replicas, |spec| spec.version = version);
+            scene.create(&cluster).await;
         }
-        let mut world = Self { scene, operators, clients: Vec::new(), cluster_ids: Vec::new(), read: 0 };
-        world.heal(wanted).await?;
+        let mut world =
+            Self { scene, operators, clients: Vec::new(), wanted, cluster_ids: Vec::new(), read: 0 };
+        world.heal().await?;
         for cluster in CLUSTERS {
             world.cluster_ids.push(world.scene.get(cluster).await.status_or_default().cluster_id);
             world.clients.push(Client::start(&world.scene, cluster));
@@ -66,12 +73,12 @@ impl World {
         }
     }
 
-    /// Waits until all clusters have these sizes and everything is right, and returns how long that took.
+    /// Waits until all clusters are as they should be and everything is right, and returns how long that took.
     ///
     /// # Errors
     /// What is not right.
-    pub(crate) async fn heal(&mut self, wanted: [i32; 3]) -> Result<Duration, String> {
-        let Self { scene, operators, .. } = self;
+    pub(crate) async fn heal(&mut self) -> Result<Duration, String> {
+        let Self { scene, operators, wanted, .. } = self;
         tokio::select! {
             error = operators.tend() => Err(error),
             healed = healed(scene, wanted) => healed,
@@ -139,7 +146,7 @@ impl World {
 }
 
 /// The time from now to the first of several looks in a row that find everything right.
-async fn healed(scene: &Scene, wanted: [i32; 3]) -> Result<Duration, String> {
+async fn healed(scene: &Scene, wanted: &[Spec; 3]) -> Result<Duration, String> {
     let begin = Instant::now();
     let mut right_since = None;
     loop {
@@ -160,11 +167,35 @@ async fn healed(scene: &Scene, wanted: [i32; 3]) -> Result<Duration, String> {
     }
 }
 
+/// Whether the spec is what the edits have made of it: nobody else writes it.
+async fn says(scene: &Scene, cluster: &str, wanted: &Spec) -> Result<(), String> {
+    let spec = serde_json::to_value(scene.get(cluster).await.spec).map_err(|e| e.to_string())?;
+    for (key, value) in wanted.wanted().as_object().into_iter().flatten() {
+        if !is_part(value, &spec[key]) {
+            return Err(format!("spec.{key} should say {value}, and says {}", spec[key]));
+        }
+    }
+    Ok(())
+}
+
+/// Whether everything in `part` is in `whole`; what is null in one is not there in the other.
+fn is_part(part: &Value, whole: &Value) -> bool {
+    match part.as_object() {
+        Some(part) => part.iter().all(|(key, value)| is_part(value, &whole[key])),
+        None => part == whole,
+    }
+}
+
 /// Everything at once, now.
-async fn look(scene: &Scene, wanted: [i32; 3]) -> Result<(), String> {
-    let looks = CLUSTERS.into_iter().zip(wanted).map(async |(cluster, replicas)| {
-        let size = usize::try_from(replicas).unwrap_or_default();
-        check(scene, cluster, size).await.map_err(|e| format!("{cluster}: {e}"))
+async fn look(scene: &Scene, wanted: &[Spec; 3]) -> Result<(), String> {
+    let looks = CLUSTERS.into_iter().zip(wanted).map(async |(cluster, wanted)| {
+        let size = usize::try_from(wanted.replicas).unwrap_or_default();
+        let looks = async {
+            says(scene, cluster, wanted).await?;
+            check(scene, cluster, size).await?;
+            reached::check(scene, cluster, !wanted.waits).await
+        };
+        looks.await.map_err(|e| format!("{cluster}: {e}"))
     });
     futures::future::try_join_all(looks).await?;
     // Nobody who is on the way out, and nobody without an owner.
@@ -177,7 +208,7 @@ async fn look(scene: &Scene, wanted: [i32; 3]) -> Result<(), String> {
     if !going.is_empty() {
         return Err(format!("on the way out: {going:?}"));
     }
-    let total = usize::try_from(wanted.iter().sum::<i32>()).unwrap_or_default();
+    let total = usize::try_from(wanted.iter().map(|w| w.replicas).sum::<i32>()).unwrap_or_default();
     let count = scene.count().await;
     let right = [total, total, total, 2 * CLUSTERS.len()];
     if count == right {

@@ -1,6 +1,6 @@
 //! The logs of every Pod of a namespace, also of those that are gone. Reads only.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,10 +11,35 @@ use kube::runtime::watcher::{self, Event};
 use kube::{Api, ResourceExt as _};
 use tokio::task::{AbortHandle, JoinSet};
 
-/// One container's life: its Pod's name and UID, and how often it had been restarted.
-type Life = (String, String, i32);
-/// Lines by container.
-type Lines = Arc<Mutex<BTreeMap<Life, Vec<String>>>>;
+/// A Pod's name and UID.
+type Key = (String, String);
+/// What is known of each Pod.
+type Lines = Arc<Mutex<BTreeMap<Key, Log>>>;
+
+/// The lines of all containers of a Pod, each once.
+///
+/// Around a restart a log is read twice: which container's it is depends on what the kubelet knows at that moment, not on
+/// what the Pod's status said before. etcd's lines carry their time in microseconds, so two that are equal are one.
+#[derive(Default)]
+pub struct Log {
+    lines: Vec<Arc<str>>,
+    known: HashSet<Arc<str>>,
+}
+
+impl Log {
+    /// Adds a line, if it is not known yet.
+    pub fn add(&mut self, line: &str) {
+        let line: Arc<str> = line.into();
+        if self.known.insert(line.clone()) {
+            self.lines.push(line);
+        }
+    }
+
+    /// The lines, in the order in which they were first read.
+    pub fn lines(&self) -> impl Iterator<Item = &str> {
+        self.lines.iter().map(|line| &**line)
+    }
+}
 
 /// Follows the logs until it is dropped.
 pub struct PodLogs {
@@ -46,7 +71,7 @@ impl PodLogs {
 
     /// Every line of every Pod so far.
     pub fn all(&self) -> Vec<String> {
-        self.lines.lock().unwrap().values().flatten().cloned().collect()
+        self.of("")
     }
 
     /// Every line so far of the Pods whose name begins with `prefix`.
@@ -55,8 +80,8 @@ impl PodLogs {
         lines
             .iter()
             .filter(|((name, ..), _)| name.starts_with(prefix))
-            .flat_map(|(_, l)| l)
-            .cloned()
+            .flat_map(|(_, log)| log.lines())
+            .map(str::to_owned)
             .collect()
     }
 }
@@ -90,7 +115,7 @@ async fn follow(api: Api<Pod>, name: String, uid: String, lines: Lines) {
             && finished < Some(last)
             && let Ok(stream) = api.log_stream(&name, &previous).await
         {
-            read(stream, &lines, (name.clone(), uid.clone(), last)).await;
+            read(stream, &lines, (name.clone(), uid.clone())).await;
             finished = Some(last);
         }
         // The log of a container that was read to its end is not read again.
@@ -98,7 +123,7 @@ async fn follow(api: Api<Pod>, name: String, uid: String, lines: Lines) {
             && let Ok(stream) = api.log_stream(&name, &follow).await
         {
             reading = Some(count);
-            read(stream, &lines, (name.clone(), uid.clone(), count)).await;
+            read(stream, &lines, (name.clone(), uid.clone())).await;
             if !running {
                 finished = Some(count);
             }
@@ -111,14 +136,13 @@ async fn follow(api: Api<Pod>, name: String, uid: String, lines: Lines) {
 /// testbeds at once need more.
 const NOT_FOLLOWED: &str = "failed to create fsnotify watcher";
 
-/// Adds the lines that are not known yet. A log that is read anew begins at its first line.
-async fn read(stream: impl AsyncBufRead, lines: &Lines, life: Life) {
-    let known = lines.lock().unwrap().get(&life).map_or(0, Vec::len);
-    let mut stream = std::pin::pin!(stream.lines().skip(known));
+/// Adds the lines that are not known yet.
+async fn read(stream: impl AsyncBufRead, lines: &Lines, pod: Key) {
+    let mut stream = std::pin::pin!(stream.lines());
     while let Some(Ok(line)) = stream.next().await {
         if line.starts_with(NOT_FOLLOWED) {
             return tokio::time::sleep(Duration::from_secs(1)).await;
         }
-        lines.lock().unwrap().entry(life.clone()).or_default().push(line);
+        lines.lock().unwrap().entry(pod.clone()).or_default().add(&line);
     }
 }

@@ -16,6 +16,7 @@ pub mod history;
 pub mod identity;
 pub mod learners;
 pub mod link;
+pub mod reached;
 pub mod roll;
 pub mod spec;
 pub mod trace;
