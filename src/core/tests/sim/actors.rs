@@ -443,7 +443,8 @@ impl Operator {
             removed: actor.removed && o.view.deleting.is_some(),
             recovery: whole.as_ref().and_then(|s| match mutant {
                 Some(mutants::Mutant::FlagBesideOthers) => {
-                    recovery::role(&mutants::seen_by_recovery(mutant, s), &o.view.name)
+                    let role = recovery::role(&mutants::seen_by_recovery(mutant, s), &o.view.name);
+                    role.filter(|role| *role != recovery::Role::Fenced)
                 }
                 _ => recovery::role(s, &o.view.name),
             }),

@@ -58,7 +58,7 @@ pub(crate) enum Mutant {
     RestartAnyTime,
     /// A pause parks a member while others are there.
     ParkTooEarly,
-    /// The flag of a recovery is given while others still run.
+    /// Nobody is fenced before the flag of a recovery is given.
     FlagBesideOthers,
     /// A member that was recovered keeps its flag.
     FlagForEver,
