@@ -23,7 +23,7 @@ use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams};
 use support::converged::{converged, says, says_within};
-use support::frozen::Frozen;
+use support::frozen::{self, Frozen};
 use support::history::History;
 use support::identity::{identities, pod};
 use support::{Scene, chain, data, etcd, spec, trace};
@@ -112,7 +112,6 @@ async fn a_cluster_comes_back_from_the_member_that_is_named_and_grows_again() {
     for (name, version) in clusters {
         scene.create(&spec::cluster_with(name, 3, |spec| spec.version = version.to_owned())).await;
     }
-    let mut strangers = Vec::new();
     for (name, _) in clusters {
         let id = converged(&scene, name, 3, LIMIT).await.status_or_default().cluster_id;
         put(&scene, name, "kept", "1").await;
@@ -120,7 +119,7 @@ async fn a_cluster_comes_back_from_the_member_that_is_named_and_grows_again() {
         let all = members(&scene, name).await;
         let [first, second, survivor] = all.as_slice() else { panic!("{all:?}") };
         lose(&scene, name, &[first.clone(), second.clone()]).await;
-        strangers.extend(ids(&scene, &[first.clone(), second.clone()]).await);
+        let strangers = ids(&scene, &[first.clone(), second.clone()]).await;
 
         let pods = History::<Pod>::start(scene.api()).await;
         let asked = Instant::now();
@@ -153,13 +152,13 @@ async fn a_cluster_comes_back_from_the_member_that_is_named_and_grows_again() {
         }
         let events = told(&scene, name).await;
         assert!(events.contains("Recovering") && events.contains("Recovered"), "{events:?}");
+        let strangers: Vec<&str> = strangers.iter().map(String::as_str).collect();
+        trace::check_cluster(&scene, name, &strangers).unwrap();
     }
     // The annotations stand, and never act again.
     let before = (identities(&scene).await, scene.count().await);
     tokio::time::sleep(QUIET).await;
     assert_eq!((identities(&scene).await, scene.count().await), before);
-    let strangers: Vec<&str> = strangers.iter().map(String::as_str).collect();
-    trace::check(&scene, &strangers);
     scene.finish().await;
 }
 
@@ -181,7 +180,17 @@ async fn a_request_is_refused_while_it_is_wrong_and_loses_nothing() {
     let victims = [a.clone(), b.clone(), c.clone()];
     let strangers = ids(&scene, &victims).await;
     lose(&scene, "db", &victims).await;
-    drop(frozen);
+    // Not woken: what it was told meanwhile waits in its connections, and goes with its process.
+    frozen::kill(std::slice::from_ref(behind));
+    std::mem::forget(frozen);
+    eventually("both who are left answer", LIMIT, async || {
+        for endpoint in etcd::endpoints(&scene, "db", true).await.values() {
+            etcd::status(&scene, endpoint).await?;
+        }
+        Ok(())
+    })
+    .await
+    .unwrap();
     let before = (identities(&scene).await, pod(&scene, behind).await, pod(&scene, ahead).await);
     // The request of before still stands, in the same words.
     tokio::time::sleep(QUIET).await;

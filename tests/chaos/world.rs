@@ -116,7 +116,7 @@ impl World {
     /// # Errors
     /// The change that does not match.
     pub(crate) fn trace(&self) -> Result<Vec<(&'static str, trace::Counts)>, String> {
-        let check = |cluster| match trace::check_cluster(&self.scene, cluster) {
+        let check = |cluster| match trace::check_cluster(&self.scene, cluster, &[]) {
             Ok(counts) => Ok((cluster, counts)),
             Err(error) => Err(format!("{cluster}: {error}")),
         };

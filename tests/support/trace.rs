@@ -63,9 +63,9 @@ pub fn check(scene: &Scene, strangers: &[&str]) -> Counts {
 ///
 /// # Errors
 /// What does not match.
-pub fn check_cluster(scene: &Scene, cluster: &str) -> Result<Counts, String> {
+pub fn check_cluster(scene: &Scene, cluster: &str, strangers: &[&str]) -> Result<Counts, String> {
     let prefix = format!("{cluster}-");
-    verify(&scene.operator_log(), &scene.logs.of(&prefix), &[], &prefix)
+    verify(&scene.operator_log(), &scene.logs.of(&prefix), strangers, &prefix)
 }
 
 /// `asked` is what the name of each member begins with that the changes were sent to.
