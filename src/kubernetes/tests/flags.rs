@@ -200,7 +200,9 @@ fn each_row_of_the_table_is_known_to_exactly_the_minors_that_it_names() {
                 "metrics" => "extensive",
                 "auto-compaction-mode" => "periodic",
                 "initial-cluster-state" => "new",
-                "client-cert-auth" | "peer-client-cert-auth" | "peer-auto-tls" => "true",
+                "client-cert-auth" | "peer-client-cert-auth" | "peer-auto-tls" | "force-new-cluster" => {
+                    "true"
+                }
                 name if name.ends_with("-urls") => "http://127.0.0.1:1",
                 _ => "x",
             };
