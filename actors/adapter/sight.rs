@@ -4,7 +4,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use etcd_operator_api::{EtcdCluster, EtcdMember, StorageMedium, names};
-use etcd_operator_core::view::{BudgetState, ClusterView, Presence, ServiceKind, ServiceState};
+use etcd_operator_core::{
+    view::{BudgetState, ClusterView, Presence, ServiceKind, ServiceState},
+    volume::may_hold_data,
+};
 use etcd_operator_etcd::{Expected, Target};
 use etcd_operator_kubernetes::{drift, objects, view};
 use k8s_openapi::{
@@ -151,7 +154,7 @@ fn view_of_member(shown: &ShownMember, cluster: Option<&ClusterView>) -> SeenMem
     let object = &*shown.object;
     let member = view::member(object);
     let pod = shown.pod.as_ref().map(|p| view::pod(p, object));
-    let target = pod.as_ref().filter(|p| p.ours && !p.ended).and_then(|p| {
+    let target = pod.as_ref().filter(|p| p.ours && !p.ended && may_hold_data(&member, p)).and_then(|p| {
         let expected = Expected {
             cluster_id: cluster.and_then(|c| c.recorded.cluster_id),
             member_id: member.recorded.member_id,

@@ -34,6 +34,13 @@ pub fn is_memory_lost(member: &MemberView, pod: &Presence<PodView>, list: &ListF
     }
 }
 
+/// Whether the process in this Pod can be the member. A Pod of a member in memory that came after the recorded one, sent
+/// by a former life of the operator, holds nothing; if it is the seed's, it forms a cluster with the very same IDs, and
+/// whoever asked it would go on with nothing.
+pub fn may_hold_data(member: &MemberView, pod: &PodView) -> bool {
+    !member.memory || member.recorded.pod_uid.as_ref().is_none_or(|uid| *uid == pod.uid)
+}
+
 /// A member with its data in memory gets no second Pod once it may have promised anything, and its Pod is put on
 /// record as soon as it is seen.
 pub(crate) fn memory(s: &MemberSituation) -> Option<MemberDecision> {

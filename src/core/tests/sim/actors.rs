@@ -24,6 +24,7 @@ use etcd_operator_core::{
         ClusterSituation, ListFact, MemberFacts, MemberSituation, Owner, Presence, ServiceKind, ServiceState,
         ThrownOut,
     },
+    volume::may_hold_data,
 };
 
 use super::{
@@ -385,6 +386,9 @@ impl Operator {
     pub(crate) fn look_at(&mut self, w: &mut World, m: M) -> bool {
         let Presence::Present(pod) = self.stores.pod(m) else { return false };
         let Some(ip) = pod.view.ip.filter(|_| !pod.view.ended) else { return false };
+        if !self.stores.member(m).is_some_and(|o| may_hold_data(&o.view, &pod.view)) {
+            return false;
+        }
         let process = w.etcd.processes.iter().find(|p| p.ip == ip && !p.hidden);
         let look = process.map_or(Look::Silent { at: w.now }, |p| w.etcd.look(p, w.now));
         let Some(actor) = self.actors.get_mut(&m) else { return false };

@@ -10,6 +10,7 @@ use etcd_operator_core::{
     time::{Time, timeouts},
     view::{ListFact, Presence},
     volume::is_volume_doomed,
+    volume::may_hold_data,
 };
 
 use super::{
@@ -94,6 +95,7 @@ impl Operator {
     fn process_at<'a>(&self, w: &'a World, m: M) -> Option<&'a super::etcd::Process> {
         let Presence::Present(pod) = self.stores.pod(m) else { return None };
         let ip = pod.view.ip?;
+        self.stores.member(m).filter(|o| may_hold_data(&o.view, &pod.view))?;
         w.etcd.processes.iter().find(|p| p.ip == ip && !p.hidden)
     }
 
