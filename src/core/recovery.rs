@@ -126,10 +126,10 @@ pub fn role(s: &ClusterSituation, name: &MemberName) -> Option<Role> {
 
 /// The part of a recovery that concerns the set of members: the others are on their way out before the flag is given.
 pub(crate) fn decide(s: &ClusterSituation) -> Option<ClusterDecision> {
-    let recent = |r: &&Recovery| {
-        r.phase == Phase::Recovered && r.ended.is_some_and(|ended| s.now.since(ended) < ALONE)
-    };
-    if s.cluster.recorded.recovery.as_ref().is_some_and(|r| recent(&r)) {
+    // A clock that was set back must not hold the cluster for as long as it is behind.
+    let recent = |ended: Time| ended <= s.now && s.now.since(ended) < ALONE;
+    let over = |r: &Recovery| r.phase == Phase::Recovered && r.ended.is_some_and(recent);
+    if s.cluster.recorded.recovery.as_ref().is_some_and(over) {
         return Some(ClusterDecision::Wait(Reason::InProgress));
     }
     let r = active(s)?;
