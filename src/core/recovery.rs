@@ -16,7 +16,7 @@ use crate::{
     ids::MemberName,
     member::{MemberAction, MemberDecision, instruction, record, wait},
     reason::Reason,
-    report::known,
+    report::ready,
     time::{Time, timeouts},
     version::EtcdVersion,
     view::{ClusterRecord, ClusterSituation, ListFact, MemberFacts, MemberSituation, Presence},
@@ -63,6 +63,13 @@ pub struct Recovery {
     pub ended: Option<Time>,
 }
 
+impl Recovery {
+    /// Whether it has neither ended nor been taken back.
+    pub fn is_under_way(&self) -> bool {
+        matches!(self.phase, Phase::Fencing | Phase::Rewriting | Phase::Returning)
+    }
+}
+
 /// How far a recovery is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Phase {
@@ -100,8 +107,7 @@ pub enum Role {
 
 /// The recovery that is under way, if one is.
 pub fn active(s: &ClusterSituation) -> Option<&Recovery> {
-    let under_way = |r: &&Recovery| matches!(r.phase, Phase::Fencing | Phase::Rewriting | Phase::Returning);
-    s.cluster.recorded.recovery.as_ref().filter(under_way)
+    s.cluster.recorded.recovery.as_ref().filter(|r| r.is_under_way())
 }
 
 fn others<'a>(s: &'a ClusterSituation, r: &Recovery) -> impl Iterator<Item = &'a MemberFacts> {
@@ -267,7 +273,7 @@ fn judge(s: &ClusterSituation, request: &str) -> Judgement {
             "recover-from: the voters hold a quorum, so there is nothing to recover. If they lose it later, ask again in other words, as after the name of the member".into(),
         );
     }
-    if voters.iter().any(|m| !known(s, m)) {
+    if ready(s).is_none() {
         return Judgement::NotYet;
     }
     if let Some(why) = better(s, m).filter(|_| !forced) {

@@ -69,7 +69,7 @@ pub struct Report {
 }
 
 /// Voters that serve, if every voter has been looked at.
-fn ready(s: &ClusterSituation) -> Option<usize> {
+pub(crate) fn ready(s: &ClusterSituation) -> Option<usize> {
     s.members.iter().filter(|m| s.is_voter(m)).all(|m| known(s, m)).then(|| s.serving())
 }
 
@@ -113,7 +113,7 @@ fn leader(s: &ClusterSituation) -> Option<&MemberFacts> {
 }
 
 /// Whether the last look still says something: one at a learner that is a voter by now does not.
-pub(crate) fn known(s: &ClusterSituation, m: &MemberFacts) -> bool {
+fn known(s: &ClusterSituation, m: &MemberFacts) -> bool {
     let outdated = s.is_voter(m) && m.look.status().is_some_and(|status| status.is_learner);
     (!matches!(m.look, Look::Unknown { .. }) && !outdated) || m.is_dead()
 }

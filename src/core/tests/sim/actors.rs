@@ -17,8 +17,7 @@ use etcd_operator_core::{
     member::{MemberAction, MemberDecision},
     progress::Progress,
     reason::Reason,
-    recovery,
-    report::{Report, report},
+    report::Report,
     time::Time,
     view::{
         ClusterSituation, ListFact, MemberFacts, MemberSituation, Owner, Presence, ServiceKind, ServiceState,
@@ -294,10 +293,7 @@ impl Operator {
 
     fn status_write(&self, w: &mut World, s: &ClusterSituation) -> Option<ApiCall> {
         let object = self.stores.cluster.as_ref()?.as_ref()?;
-        let report = match w.mutant {
-            Some(mutants::Mutant::FlagBesideOthers) => report(&mutants::seen_by_recovery(w.mutant, s)),
-            _ => report(s),
-        };
+        let report = mutants::report(w.mutant, s);
         let three = [&report.available, &report.progressing, &report.degraded];
         for c in three.into_iter().chain(&report.disruptions) {
             w.coverage.hit("report", c.reason.as_str());
@@ -445,13 +441,7 @@ impl Operator {
             list: self.list.clone(),
             departure,
             removed: actor.removed && o.view.deleting.is_some(),
-            recovery: whole.as_ref().and_then(|s| match mutant {
-                Some(mutants::Mutant::FlagBesideOthers) => {
-                    let role = recovery::role(&mutants::seen_by_recovery(mutant, s), &o.view.name);
-                    role.filter(|role| *role != recovery::Role::Fenced)
-                }
-                _ => recovery::role(s, &o.view.name),
-            }),
+            recovery: whole.as_ref().and_then(|s| mutants::role(mutant, s, &o.view.name)),
             parks: whole.as_ref().is_some_and(|s| etcd_operator_core::pause::parks(s)),
             granted: actor.granted.as_ref().is_some_and(|(uid, at)| {
                 now.since(*at).as_secs() < 2

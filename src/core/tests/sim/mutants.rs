@@ -10,6 +10,8 @@ use etcd_operator_core::{
     member::{self, MemberAction, MemberDecision},
     membership::{self, Call, Change, Evidence, Verdict},
     reason::Reason,
+    recovery::{self, Role},
+    report::{self, Report},
     time::Time,
     view::{BudgetState, ClusterSituation, JoinInstruction, MemberSituation, Presence},
 };
@@ -242,12 +244,23 @@ pub(crate) fn covers_label(mutant: Option<Mutant>, s: &ClusterSituation, m: &Mem
     mutant == Some(Mutant::FloorOfTheTarget) || disruption::covers_label(s, m)
 }
 
-/// What the recovery sees: with its fault, nobody's Pod but the survivor's, and no need to wait.
-pub(crate) fn seen_by_recovery(mutant: Option<Mutant>, s: &ClusterSituation) -> ClusterSituation {
+/// [`report::report`].
+pub(crate) fn report(mutant: Option<Mutant>, s: &ClusterSituation) -> Report {
+    if mutant == Some(Mutant::FlagBesideOthers) { report::report(&others_gone(s)) } else { report::report(s) }
+}
+
+/// [`recovery::role`].
+pub(crate) fn role(mutant: Option<Mutant>, s: &ClusterSituation, m: &MemberName) -> Option<Role> {
+    if mutant == Some(Mutant::FlagBesideOthers) {
+        return recovery::role(&others_gone(s), m).filter(|role| *role != Role::Fenced);
+    }
+    recovery::role(s, m)
+}
+
+/// Nobody has a Pod but the survivor of the recovery, which began long ago.
+fn others_gone(s: &ClusterSituation) -> ClusterSituation {
     let mut s = s.clone();
-    if mutant == Some(Mutant::FlagBesideOthers)
-        && let Some(r) = &mut s.cluster.recorded.recovery
-    {
+    if let Some(r) = &mut s.cluster.recorded.recovery {
         r.begun = Time(0);
         for m in s.members.iter_mut().filter(|m| m.member.name != r.survivor) {
             m.pod = Presence::Absent;

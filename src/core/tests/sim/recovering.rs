@@ -6,7 +6,11 @@ use etcd_operator_core::{
     recovery::{Phase, Recovery},
 };
 
-use super::{calls::ApiCall, kube::M, world::World};
+use super::{
+    calls::ApiCall,
+    kube::{M, name_of},
+    world::World,
+};
 
 /// A recovery's request and phase, and the request that is refused.
 pub(crate) type Told = (Option<(String, Phase)>, Option<String>);
@@ -17,8 +21,7 @@ impl World {
     }
 
     fn active_recovery(&self) -> Option<&Recovery> {
-        let active = |r: &&Recovery| matches!(r.phase, Phase::Fencing | Phase::Rewriting | Phase::Returning);
-        self.recovery().filter(active)
+        self.recovery().filter(|r| r.is_under_way())
     }
 
     /// A user names some member to recover from, rightly or not, or thinks better of it.
@@ -94,7 +97,7 @@ impl World {
         let Some(cluster) = &self.server.cluster else { return false };
         let Some(best) = self.salvageable() else { return false };
         let recorded = &cluster.view.recorded;
-        let is_best = recorded.recovery.as_ref().is_some_and(|r| r.survivor.as_str() == format!("m{best}"));
+        let is_best = recorded.recovery.as_ref().is_some_and(|r| r.survivor == name_of(best));
         let active = self.active_recovery().is_some();
         let lost = !self.recoverable() || active;
         let asked = cluster.view.recover_from.as_ref().is_some_and(|request| {
@@ -111,13 +114,13 @@ impl World {
 
     /// Whether the cluster goes on with this member's data.
     pub(crate) fn was_recovered(&self, m: M) -> bool {
-        let from = |r: &Recovery| r.phase == Phase::Recovered && r.survivor.as_str() == format!("m{m}");
+        let from = |r: &Recovery| r.phase == Phase::Recovered && r.survivor == name_of(m);
         self.recovery().is_some_and(from)
     }
 
     /// By live reads: the recovery stands, and nobody but the survivor has a Pod or is to stay.
     pub(crate) fn others_are_fenced(&self, m: M) -> bool {
-        let stands = |r: &Recovery| r.phase == Phase::Rewriting && r.survivor.as_str() == format!("m{m}");
+        let stands = |r: &Recovery| r.phase == Phase::Rewriting && r.survivor == name_of(m);
         self.recovery().is_some_and(stands)
             && self.server.members.iter().all(|o| o.m == m || o.view.deleting.is_some())
             && self.server.pods.iter().all(|p| p.m == m)
@@ -129,7 +132,7 @@ impl World {
             return;
         }
         let Some(r) = self.active_recovery().cloned() else { return };
-        let survivor = |m: M| r.survivor.as_str() == format!("m{m}");
+        let survivor = |m: M| r.survivor == name_of(m);
         let goes = |m: M| !survivor(m) || r.phase == Phase::Rewriting;
         let pods: Vec<Uid> =
             self.server.pods.iter().filter(|p| goes(p.m)).map(|p| p.view.uid.clone()).collect();
