@@ -18,7 +18,7 @@ use etcd_operator_api::conditions;
 use etcd_operator_testbed::{Node, Testbed, eventually, object};
 use k8s_openapi::api::core::v1::{Node as KubeNode, Pod};
 use kube::{Api, api::DeleteParams};
-use support::converged::{converged, says};
+use support::converged::{NOTICED, converged, says, says_within};
 use support::history::History;
 use support::identity::identities;
 use support::writer::Writer;
@@ -26,6 +26,10 @@ use support::{Scene, etcd, spec, trace};
 use tokio::sync::Mutex;
 
 const LIMIT: Duration = Duration::from_secs(180);
+
+/// From the end of a Node object to the end of the Pods bound to it: Kubernetes' Pod collector looks every 20 s, leaves a
+/// Node that it misses 40 s to come back, and deletes the Pods at the look after that.
+const COLLECTED: Duration = Duration::from_secs(80);
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
@@ -180,7 +184,8 @@ async fn a_member_whose_node_is_gone_for_good_is_replaced_after_the_time_that_wa
     let name = node.name();
     let down = Down::all(vec![node]).await;
     Api::<KubeNode>::all(scene.testbed.client()).delete(&name, &DeleteParams::default()).await.unwrap();
-    says(&scene, "db", [conditions::DEGRADED, "True", "PodUnschedulable", "node affinity"]).await;
+    let told = [conditions::DEGRADED, "True", "PodUnschedulable", "node affinity"];
+    says_within(&scene, "db", told, COLLECTED + NOTICED).await;
     eventually("it is replaced", LIMIT, async || {
         let names: Vec<_> = scene.members().await.into_iter().filter_map(|m| m.metadata.name).collect();
         if names.contains(&victim) || names.len() < 3 { Err(format!("{names:?}")) } else { Ok(()) }

@@ -21,7 +21,8 @@ pub fn points(effects: &[&str]) -> Vec<String> {
 
 /// Starts the operator with the first of `points` armed, and again with the next one each time that it has ended there,
 /// until it has come through all of them and the cluster has `n` voters. `points` are in the order in which an
-/// undisturbed operator reaches them. Fails if one is never reached.
+/// undisturbed operator reaches them, each only after the one before: what another actor does meanwhile is done in a life
+/// that ends elsewhere, and never comes again. Fails if one is never reached.
 pub async fn run(scene: &mut Scene, points: &[String], cluster: &str, n: usize) {
     let mut read = scene.operator_log().len();
     for point in points {
